@@ -1,0 +1,54 @@
+"""What differs between targets inside a kernel: where a tile lives and how a loop over it is written.
+
+A kernel is one Python function for every target; the `Dialect` it is given supplies the allocators and the elementwise
+loop. On a GPU a staging tile is shared memory (LDS), an accumulator is a register fragment spread over the threads of
+the workgroup, and an elementwise loop is `T.Parallel`. On the CPU a workgroup is one thread: tiles and accumulators are
+arrays on the stack, and the loop is a plain nest.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+
+@dataclass(frozen=True)
+class Dialect:
+    """Allocators and loops of one family of targets.
+
+    Attributes:
+        name: "cpu", "cuda" or "hip".
+        alloc_tile: `(shape, dtype) -> buffer` for a tile that the whole workgroup reads (Q, K, V).
+        alloc_accumulator: `(shape, dtype) -> buffer` for values that stay with their thread (scores, output, row sums).
+        parallel: `(*extents) -> loop` over the elements of a tile, in any order.
+    """
+
+    name: str
+    alloc_tile: Callable[..., Any]
+    alloc_accumulator: Callable[..., Any]
+    parallel: Callable[..., Any]
+
+
+def dialect_for(name: str) -> Dialect:
+    """The dialect of a target family.
+
+    Args:
+        name: "cpu", "cuda" or "hip".
+
+    Raises:
+        ValueError: for any other name.
+    """
+    import tilelang.language as T  # noqa: PLC0415 - takes 2-2.5 s, and only kernel builders need it
+
+    if name == "cpu":
+        # Scope "shared" and not the default "shared.dyn": TileLang's C code generator takes one dynamic buffer at most.
+        return Dialect(
+            name,
+            alloc_tile=lambda shape, dtype: T.alloc_shared(shape, dtype, scope="shared"),
+            alloc_accumulator=T.alloc_local,
+            parallel=T.grid,
+        )
+    if name in ("cuda", "hip"):
+        return Dialect(name, T.alloc_shared, T.alloc_fragment, T.Parallel)
+    raise ValueError(f"unknown dialect {name!r}; expected 'cpu', 'cuda' or 'hip'")

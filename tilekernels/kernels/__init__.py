@@ -1,0 +1,1 @@
+"""Kernel builders: one kernel a file, written once for every target."""

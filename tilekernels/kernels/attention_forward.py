@@ -1,0 +1,137 @@
+"""Forward attention with online softmax (FlashAttention-2's recurrence, arXiv 2307.08691), GQA, dynamic lengths."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import tilelang.language as T
+
+if TYPE_CHECKING:
+    from tilekernels.dialect import Dialect
+    from tilekernels.policy import TileConfig
+
+
+@dataclass(frozen=True)
+class ForwardSpec:
+    """What is compiled into a forward kernel; batch, heads and lengths are not: they are arguments."""
+
+    head_dim: int
+    dtype: str
+    causal: bool
+
+
+def build(spec: ForwardSpec, tile: TileConfig, dialect: Dialect) -> Any:
+    """The kernel as a TVM PrimFunc `attention_forward(Q, K, V, O, LSE, scale)`.
+
+    Shapes: Q, O (batch, seqlen_q, heads, head_dim); K, V (batch, seqlen_k, kv_heads, head_dim), all of `spec.dtype` and
+    contiguous; LSE (batch, heads, seqlen_q) float32, natural logarithm; `scale` float32 > 0. Batch, heads, kv_heads and
+    both lengths are symbols: one compilation serves them all, heads being a multiple of kv_heads. The causal mask is
+    aligned bottom right: row i sees columns j <= i + seqlen_k - seqlen_q. A row that sees nothing gets O = 0 and
+    LSE = -inf.
+    """
+    head_dim, dtype, causal = spec.head_dim, spec.dtype, spec.causal
+    block_m, block_n = tile.block_m, tile.block_n
+    accumulate = "float32"
+    # exp2 is the hardware's exponential: scores are scaled by log2(e) once instead of at every exponential.
+    log2_e, ln_2 = math.log2(math.e), math.log(2.0)
+    alloc_tile, alloc_accumulator, parallel = dialect.alloc_tile, dialect.alloc_accumulator, dialect.parallel
+    # On the CPU gemm has no warps to distribute; on AMD k_pack=2 widens the LDS reads of both operands of Q K^T.
+    warp_policy = T.GemmWarpPolicy.FullRow
+    annotations = {"k_pack": tile.k_pack} if dialect.name == "hip" and tile.k_pack != 1 else None
+
+    batch, seqlen_q, seqlen_k = T.dynamic("batch"), T.dynamic("seqlen_q"), T.dynamic("seqlen_k")
+    heads, kv_heads = T.dynamic("heads"), T.dynamic("kv_heads")
+
+    @T.prim_func
+    def attention_forward(
+        Q: T.Tensor((batch, seqlen_q, heads, head_dim), dtype),
+        K: T.Tensor((batch, seqlen_k, kv_heads, head_dim), dtype),
+        V: T.Tensor((batch, seqlen_k, kv_heads, head_dim), dtype),
+        O: T.Tensor((batch, seqlen_q, heads, head_dim), dtype),
+        LSE: T.Tensor((batch, heads, seqlen_q), accumulate),
+        softmax_scale: T.float32,
+    ):
+        with T.Kernel(heads, T.ceildiv(seqlen_q, block_m), batch, threads=tile.threads) as (head, block, entry):
+            if tile.q_in == "shared":
+                q = alloc_tile((block_m, head_dim), dtype)
+            else:
+                q = alloc_accumulator((block_m, head_dim), dtype)
+            k = alloc_tile((block_n, head_dim), dtype)
+            v = alloc_tile((block_n, head_dim), dtype)
+            scores = alloc_accumulator((block_m, block_n), accumulate)
+            probabilities = alloc_accumulator((block_m, block_n), dtype)
+            out = alloc_accumulator((block_m, head_dim), accumulate)
+            row_max = alloc_accumulator((block_m,), accumulate)
+            row_max_before = alloc_accumulator((block_m,), accumulate)
+            rescale = alloc_accumulator((block_m,), accumulate)
+            row_sum = alloc_accumulator((block_m,), accumulate)
+            tile_sum = alloc_accumulator((block_m,), accumulate)
+
+            kv_head = head // (heads // kv_heads)
+            scale = softmax_scale * log2_e
+            # Under a causal mask later rows see more keys: starting with the last ones leaves no long workgroup for the end.
+            first_row = (T.ceildiv(seqlen_q, block_m) - 1 - block) * block_m if causal else block * block_m
+            diagonal = first_row + seqlen_k - seqlen_q  # the last column that first_row sees
+            # Tiles before `unmasked` are seen whole by every row; tiles from `visible` on are seen by none.
+            if causal:
+                visible = T.ceildiv(T.max(0, T.min(seqlen_k, diagonal + block_m)), block_n)
+                unmasked = T.max(0, T.min(seqlen_k, diagonal + 1)) // block_n
+            else:
+                visible = T.ceildiv(seqlen_k, block_n)
+                unmasked = seqlen_k // block_n
+
+            T.copy(Q[entry, first_row : first_row + block_m, head, :], q)
+            T.fill(out, 0)
+            T.fill(row_sum, 0)
+            T.fill(row_max, -T.infinity(accumulate))
+
+            for j in T.Pipelined(visible, num_stages=tile.num_stages):
+                T.copy(K[entry, j * block_n : (j + 1) * block_n, kv_head, :], k)
+                T.clear(scores)
+                T.gemm(q, k, scores, transpose_B=True, policy=warp_policy, annotations=annotations)
+                if j >= unmasked:
+                    for m, n in parallel(block_m, block_n):
+                        if causal:
+                            scores[m, n] = T.if_then_else(
+                                (j * block_n + n <= diagonal + m) & (j * block_n + n < seqlen_k),
+                                scores[m, n],
+                                -T.infinity(accumulate),
+                            )
+                        else:
+                            scores[m, n] = T.if_then_else(
+                                j * block_n + n < seqlen_k, scores[m, n], -T.infinity(accumulate)
+                            )
+                T.copy(row_max, row_max_before)
+                T.reduce_max(scores, row_max, dim=1, clear=False)
+                for m in parallel(block_m):
+                    row_max[m] = T.max(row_max[m], row_max_before[m])
+                # A row that has seen nothing yet has row_max = -inf; 0 in its place keeps -inf - -inf = NaN out.
+                for m in parallel(block_m):
+                    rescale[m] = T.exp2(
+                        row_max_before[m] * scale
+                        - T.if_then_else(row_max[m] == -T.infinity(accumulate), 0.0, row_max[m] * scale)
+                    )
+                for m, n in parallel(block_m, block_n):
+                    scores[m, n] = T.exp2(
+                        scores[m, n] * scale
+                        - T.if_then_else(row_max[m] == -T.infinity(accumulate), 0.0, row_max[m] * scale)
+                    )
+                T.reduce_sum(scores, tile_sum, dim=1)
+                for m in parallel(block_m):
+                    row_sum[m] = row_sum[m] * rescale[m] + tile_sum[m]
+                T.copy(scores, probabilities)
+                for m, d in parallel(block_m, head_dim):
+                    out[m, d] *= rescale[m]
+                T.copy(V[entry, j * block_n : (j + 1) * block_n, kv_head, :], v)
+                T.gemm(probabilities, v, out, policy=warp_policy)
+
+            for m, d in parallel(block_m, head_dim):
+                out[m, d] = T.if_then_else(row_sum[m] > 0, out[m, d] / row_sum[m], 0.0)
+            T.copy(out, O[entry, first_row : first_row + block_m, head, :])
+            for m in parallel(block_m):
+                if first_row + m < seqlen_q:
+                    LSE[entry, head, first_row + m] = (row_max[m] * scale + T.log2(row_sum[m])) * ln_2
+
+    return attention_forward
