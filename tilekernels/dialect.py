@@ -22,12 +22,15 @@ class Dialect:
         alloc_tile: `(shape, dtype) -> buffer` for a tile that the whole workgroup reads (Q, K, V).
         alloc_accumulator: `(shape, dtype) -> buffer` for values that stay with their thread (scores, output, row sums).
         parallel: `(*extents) -> loop` over the elements of a tile, in any order.
+        stages_output: whether a result goes through a staging tile on its way out, so that each thread stores wide rows
+            (or TMA does) instead of the few elements that the matrix unit left in its registers.
     """
 
     name: str
     alloc_tile: Callable[..., Any]
     alloc_accumulator: Callable[..., Any]
     parallel: Callable[..., Any]
+    stages_output: bool
 
 
 def dialect_for(name: str) -> Dialect:
@@ -48,7 +51,8 @@ def dialect_for(name: str) -> Dialect:
             alloc_tile=lambda shape, dtype: T.alloc_shared(shape, dtype, scope="shared"),
             alloc_accumulator=T.alloc_local,
             parallel=T.grid,
+            stages_output=False,
         )
     if name in ("cuda", "hip"):
-        return Dialect(name, T.alloc_shared, T.alloc_fragment, T.Parallel)
+        return Dialect(name, T.alloc_shared, T.alloc_fragment, T.Parallel, stages_output=True)
     raise ValueError(f"unknown dialect {name!r}; expected 'cpu', 'cuda' or 'hip'")

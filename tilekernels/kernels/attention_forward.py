@@ -36,6 +36,9 @@ def build(spec: ForwardSpec, tile: TileConfig, dialect: Dialect) -> Any:
     accumulate = "float32"
     # exp2 is the hardware's exponential: scores are scaled by log2(e) once instead of at every exponential.
     log2_e, ln_2 = math.log2(math.e), math.log(2.0)
+    # The running maximum starts finite: a row that has seen nothing would otherwise compute -inf - -inf = NaN. Far below
+    # any score of finite fp16 inputs (65504**2 * head_dim), and scaling it does not overflow float32.
+    lowest = -1e30
     alloc_tile, alloc_accumulator, parallel = dialect.alloc_tile, dialect.alloc_accumulator, dialect.parallel
     # On the CPU gemm has no warps to distribute; on AMD k_pack=2 widens the LDS reads of both operands of Q K^T.
     warp_policy = T.GemmWarpPolicy.FullRow
@@ -69,7 +72,8 @@ def build(spec: ForwardSpec, tile: TileConfig, dialect: Dialect) -> Any:
             row_sum = alloc_accumulator((block_m,), accumulate)
             tile_sum = alloc_accumulator((block_m,), accumulate)
 
-            kv_head = head // (heads // kv_heads)
+            # truncdiv: TileLang's floor division guards against signs that heads do not have.
+            kv_head = T.truncdiv(head, T.truncdiv(heads, kv_heads))
             scale = softmax_scale * log2_e
             # Under a causal mask later rows see more keys: starting with the last ones leaves no long workgroup for the end.
             first_row = (T.ceildiv(seqlen_q, block_m) - 1 - block) * block_m if causal else block * block_m
@@ -85,7 +89,7 @@ def build(spec: ForwardSpec, tile: TileConfig, dialect: Dialect) -> Any:
             T.copy(Q[entry, first_row : first_row + block_m, head, :], q)
             T.fill(out, 0)
             T.fill(row_sum, 0)
-            T.fill(row_max, -T.infinity(accumulate))
+            T.fill(row_max, lowest)
 
             for j in T.Pipelined(visible, num_stages=tile.num_stages):
                 T.copy(K[entry, j * block_n : (j + 1) * block_n, kv_head, :], k)
@@ -107,17 +111,10 @@ def build(spec: ForwardSpec, tile: TileConfig, dialect: Dialect) -> Any:
                 T.reduce_max(scores, row_max, dim=1, clear=False)
                 for m in parallel(block_m):
                     row_max[m] = T.max(row_max[m], row_max_before[m])
-                # A row that has seen nothing yet has row_max = -inf; 0 in its place keeps -inf - -inf = NaN out.
                 for m in parallel(block_m):
-                    rescale[m] = T.exp2(
-                        row_max_before[m] * scale
-                        - T.if_then_else(row_max[m] == -T.infinity(accumulate), 0.0, row_max[m] * scale)
-                    )
+                    rescale[m] = T.exp2(row_max_before[m] * scale - row_max[m] * scale)
                 for m, n in parallel(block_m, block_n):
-                    scores[m, n] = T.exp2(
-                        scores[m, n] * scale
-                        - T.if_then_else(row_max[m] == -T.infinity(accumulate), 0.0, row_max[m] * scale)
-                    )
+                    scores[m, n] = T.exp2(scores[m, n] * scale - row_max[m] * scale)
                 T.reduce_sum(scores, tile_sum, dim=1)
                 for m in parallel(block_m):
                     row_sum[m] = row_sum[m] * rescale[m] + tile_sum[m]
@@ -127,9 +124,14 @@ def build(spec: ForwardSpec, tile: TileConfig, dialect: Dialect) -> Any:
                 T.copy(V[entry, j * block_n : (j + 1) * block_n, kv_head, :], v)
                 T.gemm(probabilities, v, out, policy=warp_policy)
 
+            # A row that has seen nothing has row_sum 0. Compared with 0 and not with > 0: NaN in, NaN out.
             for m, d in parallel(block_m, head_dim):
-                out[m, d] = T.if_then_else(row_sum[m] > 0, out[m, d] / row_sum[m], 0.0)
-            T.copy(out, O[entry, first_row : first_row + block_m, head, :])
+                out[m, d] = T.if_then_else(row_sum[m] == 0, 0.0, out[m, d] / row_sum[m])
+            if tile.q_in == "shared" and dialect.stages_output:
+                T.copy(out, q)
+                T.copy(q, O[entry, first_row : first_row + block_m, head, :])
+            else:
+                T.copy(out, O[entry, first_row : first_row + block_m, head, :])
             for m in parallel(block_m):
                 if first_row + m < seqlen_q:
                     LSE[entry, head, first_row + m] = (row_max[m] * scale + T.log2(row_sum[m])) * ln_2
