@@ -1,0 +1,231 @@
+"""The clocks: how long one launch takes, from a cold cache, one sample a launch.
+
+The functions that read time are taken when this module is imported, and the device's when a clock is made: make the
+clock before importing the code under test, and that code cannot replace them (a kernel once patched the timer of a
+public competition, reference-kernels issue 162).
+"""
+
+from __future__ import annotations
+
+import ctypes
+import gc
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from time import perf_counter_ns
+from typing import Any, Protocol
+
+from tilegate.protocol.artifacts import JSON
+from tilegate.protocol.device_state import read_state
+
+_MIB = 1 << 20
+
+# At least twice the last-level cache. torch reports a GPU's L2 only (4 MB per XCD on MI300X), not the 256 MB Infinity
+# Cache behind it, hence the floor. It also keeps the device busy for about 0.1 ms while the host queues the launch.
+_DEVICE_FLUSH_BYTES = 512 * _MIB
+# The CPU's caches are flushed alike, up to a size that takes milliseconds: its times exercise the harness, and some
+# hosts report a last-level cache of which a virtual machine gets a sliver.
+_CPU_FLUSH_LIMIT = 128 * _MIB
+_CPU_CACHE_DEFAULT = 32 * _MIB
+
+_MAX_BATCH = 64  # launches queued between two synchronisations; well below the depth at which CUDA blocks the host
+_MAX_FLUSHES = 64  # flushes queued before a launch, to hide a slow host; 64 of them take 5 to 10 ms
+
+
+class Clock(Protocol):
+    """Times launches on one target.
+
+    `launch` is a function without arguments that starts the kernel under test once: on a GPU on the current stream,
+    without waiting for it.
+    """
+
+    @property
+    def name(self) -> str:
+        """ "cpu-monotonic", "cuda-events" or "hip-events"."""
+
+    def warm_up(self, launch: Callable[[], object], seconds: float) -> None:
+        """Launch repeatedly until `seconds` have passed, at least once; returns when the device is idle."""
+
+    def measure(self, launch: Callable[[], object], launches: int) -> list[float]:
+        """Return the seconds of each of `launches` launches, each from a cold cache.
+
+        Raises:
+            ValueError: `launches` is less than 1.
+        """
+
+    def state(self) -> dict[str, JSON]:
+        """Return what the device's sensors say now (clock, temperature, why it throttles); {} on the CPU.
+
+        Cheap enough between turns, too slow between launches. What cannot be read is listed under "unreadable".
+        """
+
+
+def clock_for(target: str) -> Clock:
+    """Return a new clock for "cpu", "cuda" or "hip", on the current device.
+
+    Raises:
+        ValueError: another target.
+        RuntimeError: torch here cannot reach such a device.
+    """
+    if target == "cpu":
+        return CpuClock()
+    if target in ("cuda", "hip"):
+        return DeviceClock(target)
+    raise ValueError(f"there is no clock for target {target!r}; choose one of cpu, cuda, hip")
+
+
+class CpuClock:
+    """The monotonic clock of the system, for kernels that return when they are done."""
+
+    name = "cpu-monotonic"
+
+    def __init__(self) -> None:
+        """Allocate the buffer that flushes the caches."""
+        self._size = min(2 * last_level_cache_bytes(), _CPU_FLUSH_LIMIT)
+        self._buffer = bytearray(self._size)
+        self._address = ctypes.addressof((ctypes.c_char * self._size).from_buffer(self._buffer))
+        self._byte = 0
+
+    def warm_up(self, launch: Callable[[], object], seconds: float) -> None:
+        """See `Clock.warm_up`."""
+        end = perf_counter_ns() + int(seconds * 1e9)
+        launch()
+        while perf_counter_ns() < end:
+            launch()
+
+    def measure(self, launch: Callable[[], object], launches: int) -> list[float]:
+        """See `Clock.measure`."""
+        _check_launches(launches)
+        samples = []
+        with _no_garbage_collection():
+            for _ in range(launches):
+                self._byte ^= 1
+                ctypes.memset(self._address, self._byte, self._size)
+                start = perf_counter_ns()
+                launch()
+                samples.append((perf_counter_ns() - start) * 1e-9)
+        return samples
+
+    def state(self) -> dict[str, JSON]:
+        """See `Clock.state`."""
+        return {}
+
+
+class DeviceClock:
+    """Device events around each launch, CUDA's or HIP's, through torch.
+
+    Before each launch the cache is flushed, outside the timed region. The flush is queued first, so the device is still
+    at it while the host queues start event, launch and end event: the time between the events is the device's alone.
+    Whether that held is checked sample by sample. If the device had passed the start event before the host had queued
+    the end event, the sample may hold host time: it is thrown away and taken again behind twice as much flushing. A
+    launch too slow to hide even then (it waits for the device, say) is kept and counted in `state()`.
+    """
+
+    def __init__(self, target: str) -> None:
+        """Bind the current device, its events and a flush buffer of at least 512 MiB.
+
+        Raises:
+            RuntimeError: torch here cannot reach a device of this target.
+        """
+        import torch  # noqa: PLC0415 - the protocol is imported without it
+
+        built_for = "hip" if torch.version.hip else "cuda"
+        if not torch.cuda.is_available() or built_for != target:
+            found = built_for if torch.cuda.is_available() else "no device"
+            raise RuntimeError(
+                f"target {target!r} cannot be timed here: torch {torch.__version__} finds {found}. "
+                "`tilegate doctor` shows what is missing; TILEGATE_TARGET=cpu measures on the CPU."
+            )
+        self.name = f"{target}-events"
+        self._target = target
+        self._properties: Any = torch.cuda.get_device_properties(torch.cuda.current_device())
+        size = max(2 * int(getattr(self._properties, "L2_cache_size", 0)), _DEVICE_FLUSH_BYTES)
+        buffer = torch.empty(size // 4, dtype=torch.int32, device=torch.device("cuda", torch.cuda.current_device()))
+        self._flush = buffer.zero_
+        self._event = torch.cuda.Event
+        self._record = torch.cuda.Event.record
+        self._passed = torch.cuda.Event.query
+        self._elapsed_ms = torch.cuda.Event.elapsed_time
+        self._stream = torch.cuda.current_stream
+        self._synchronize = torch.cuda.synchronize
+        self._flushes = 1
+        self._host_bound = 0
+
+    def warm_up(self, launch: Callable[[], object], seconds: float) -> None:
+        """See `Clock.warm_up`."""
+        end = perf_counter_ns() + int(seconds * 1e9)
+        batch = 1
+        while True:
+            start = perf_counter_ns()
+            for _ in range(batch):
+                launch()
+            self._synchronize()
+            now = perf_counter_ns()
+            if now >= end:
+                return
+            # Grow until waiting for the device no longer lets it idle: otherwise its clock stays low.
+            if now - start < 5_000_000:
+                batch = min(2 * batch, _MAX_BATCH)
+
+    def measure(self, launch: Callable[[], object], launches: int) -> list[float]:
+        """See `Clock.measure`."""
+        _check_launches(launches)
+        samples: list[float] = []
+        with _no_garbage_collection():
+            while len(samples) < launches:
+                samples += self._measure_batch(launch, min(launches - len(samples), _MAX_BATCH))
+        return samples
+
+    def _measure_batch(self, launch: Callable[[], object], launches: int) -> list[float]:
+        """Queue `launches` launches, wait once, and return the samples that hold no host time."""
+        timed = [(self._event(enable_timing=True), self._event(enable_timing=True)) for _ in range(launches)]
+        stream = self._stream()
+        host_late = []
+        self._synchronize()
+        for start, end in timed:
+            for _ in range(self._flushes):
+                self._flush()
+            self._record(start, stream)
+            launch()
+            self._record(end, stream)
+            host_late.append(self._passed(start))
+        self._synchronize()
+        samples = [self._elapsed_ms(start, end) * 1e-3 for start, end in timed]
+        if not any(host_late):
+            return samples
+        if self._flushes < _MAX_FLUSHES:
+            self._flushes *= 2
+            return [sample for sample, late in zip(samples, host_late, strict=True) if not late]
+        self._host_bound += sum(host_late)
+        return samples
+
+    def state(self) -> dict[str, JSON]:
+        """See `Clock.state`; also "host_bound_launches": samples so far that may hold host time."""
+        return {**read_state(self._target, self._properties), "host_bound_launches": self._host_bound}
+
+
+def last_level_cache_bytes(root: Path = Path("/sys/devices/system/cpu/cpu0/cache")) -> int:
+    """Return the size of this CPU's largest cache, 32 MiB where Linux does not say."""
+    units = {"K": 1 << 10, "M": 1 << 20, "G": 1 << 30}
+    sizes = []
+    for file in root.glob("index*/size"):
+        text = file.read_text(encoding="ascii", errors="replace").strip()
+        if text[:-1].isdigit() and text[-1] in units:
+            sizes.append(int(text[:-1]) * units[text[-1]])
+    return max(sizes, default=_CPU_CACHE_DEFAULT)
+
+
+def _check_launches(launches: int) -> None:
+    if launches < 1:
+        raise ValueError(f"launches is {launches}; at least 1 is needed")
+
+
+@contextmanager
+def _no_garbage_collection() -> Iterator[None]:
+    was_enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_enabled:
+            gc.enable()
