@@ -1,0 +1,273 @@
+"""The gate's parameters: one frozen dataclass, read from `[tool.tilegate]` of the base commit's pyproject.toml.
+
+Sizes of effects are fractions (0.03 is 3 %), times are seconds. docs/gate.md says where each default comes from.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import difflib
+import json
+import math
+import tomllib
+import typing
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from tilegate.files import UsageError
+
+TARGETS = ("cpu", "cuda", "hip")
+
+_LONGEST = 86_400.0  # seconds; a timeout beyond a day is a typing error
+
+
+@dataclass(frozen=True)
+class Bias:
+    """What a fresh pair of processes adds to a ratio and cannot average away: one standard deviation.
+
+    Attributes:
+        seconds: the part that is a constant time (placement of buffers, launch path); rules short kernels.
+        relative: the part that is a share of the kernel's time, as a fraction.
+    """
+
+    seconds: float
+    relative: float
+
+    def at(self, duration: float) -> float:
+        """Return the standard deviation, in log ratio, of the bias of a kernel that takes `duration` seconds."""
+        return math.hypot(self.seconds / duration, self.relative)
+
+
+def _default_bias() -> Mapping[str, Bias]:
+    return {
+        "cpu": Bias(seconds=0.0, relative=0.005),
+        "cuda": Bias(seconds=0.18e-6, relative=0.001),
+        "hip": Bias(seconds=0.18e-6, relative=0.001),
+    }
+
+
+@dataclass(frozen=True)
+class GateConfig:
+    """Everything that decides a verdict, and how much is measured for it.
+
+    What is measured:
+        package: import name of the library under test; imported from the commit under test.
+        suite: import name of the asv suite; imported from the base commit.
+
+    Sizes of effects (fractions):
+        promise: a slowdown of this much never passes; a case whose interval reaches it is not a pass.
+        tolerated: a slowdown up to this much is no regression; it is the null hypothesis that is tested.
+        regression: the smallest estimate that is called a regression (and, mirrored, an improvement).
+        replicate_regression: the smallest estimate of one replicate that counts as agreeing with a regression.
+        screen: an estimate further than this from no change, after the screen, is confirmed in fresh processes.
+
+    Error rates (probabilities):
+        alpha: of calling any case of a run a regression when none is slower than `tolerated`.
+        miss: of passing a case whose slowdown is `promise`; spent once by the screen, once by the confirmation.
+        power: with which the smallest detectable effect that is reported would be called a regression.
+
+    How much is measured:
+        screen_pairs: pairs of one case in the screen.
+        confirm_pairs: pairs of one case in each replicate of the confirmation.
+        replicates: fresh replicates of a first confirmation.
+        max_replicates: replicates after which an undecided case is called inconclusive; they double until then.
+        controls: how many cases with identical code are timed all the same, as negative controls.
+        min_launches, max_launches, turn_seconds: one turn of one side is as many launches as fit in `turn_seconds`, but
+            at least `min_launches` and at most `max_launches`; both sides of a case get the same number.
+        warm_up_seconds: launches before the first turn of a case in a fresh process.
+
+    Patience (seconds; beyond it the worker is killed and the case is broken):
+        import_timeout: start of a worker, with the imports of package and suite.
+        compile_timeout: compiling and setting up one case.
+        check_timeout: the correctness check of one case.
+        measure_timeout: one turn of one case.
+
+    Other:
+        allow_removed: globs of case ids (fnmatch) that the head may drop without making the run inconclusive.
+        bias: per target, the bias of a fresh pair of processes, until this machine has been calibrated.
+    """
+
+    package: str
+    suite: str
+
+    promise: float = 0.03
+    tolerated: float = 0.01
+    regression: float = 0.018
+    replicate_regression: float = 0.0125
+    screen: float = 0.007
+
+    alpha: float = 0.005
+    miss: float = 0.01
+    power: float = 0.95
+
+    screen_pairs: int = 8
+    confirm_pairs: int = 16
+    replicates: int = 2
+    max_replicates: int = 8
+    controls: int = 4
+    min_launches: int = 3
+    max_launches: int = 30
+    turn_seconds: float = 0.003
+    warm_up_seconds: float = 0.2
+
+    import_timeout: float = 300.0
+    compile_timeout: float = 600.0
+    check_timeout: float = 300.0
+    measure_timeout: float = 120.0
+
+    allow_removed: tuple[str, ...] = ()
+    bias: Mapping[str, Bias] = field(default_factory=_default_bias, hash=False)
+
+    def looks(self) -> int:
+        """Return how often a case may be decided during its confirmation: replicates double up to max_replicates."""
+        return 1 + max(0, math.ceil(math.log2(self.max_replicates / self.replicates)))
+
+
+# Lowest and highest value of every number. At least 8 screen pairs: with 7, an exact one-sided interval at the default
+# 1 % would be the two extremes. At least 2 replicates: one fresh replicate alone repeats its own bias 1.7 % of the time.
+_RANGES: Mapping[str, tuple[float, float]] = {
+    "promise": (0.001, 0.5),
+    "tolerated": (0.0, 0.5),
+    "regression": (0.001, 0.5),
+    "replicate_regression": (0.0, 0.5),
+    "screen": (0.0, 0.5),
+    "alpha": (1e-6, 0.1),
+    "miss": (0.001, 0.1),
+    "power": (0.5, 0.999),
+    "screen_pairs": (8, 1000),
+    "confirm_pairs": (8, 1000),
+    "replicates": (2, 64),
+    "max_replicates": (2, 64),
+    "controls": (0, 1000),
+    "min_launches": (1, 10_000),
+    "max_launches": (1, 10_000),
+    "turn_seconds": (0.0, 60.0),
+    "warm_up_seconds": (0.0, 600.0),
+    "import_timeout": (1.0, _LONGEST),
+    "compile_timeout": (1.0, _LONGEST),
+    "check_timeout": (1.0, _LONGEST),
+    "measure_timeout": (1.0, _LONGEST),
+}
+_FRACTIONS = frozenset({"promise", "tolerated", "regression", "replicate_regression", "screen"})
+
+
+def load_config(pyproject: str) -> GateConfig:
+    """Read the configuration from the text of a pyproject.toml.
+
+    Raises:
+        UsageError: no TOML, no `[tool.tilegate]`, an unknown key or a bad value; the message lists what is allowed.
+    """
+    try:
+        document = tomllib.loads(pyproject)
+    except tomllib.TOMLDecodeError as error:
+        raise UsageError(f"pyproject.toml is not valid TOML: {error}") from None
+    tool = document.get("tool", {})
+    table = tool.get("tilegate") if isinstance(tool, dict) else None
+    if not isinstance(table, dict):
+        raise UsageError(
+            "pyproject.toml has no [tool.tilegate] table; add one with the two import names, for example\n"
+            '[tool.tilegate]\npackage = "mykernels"\nsuite = "benchmarks"'
+        )
+    return from_dict(table, "[tool.tilegate]")
+
+
+def from_dict(table: Mapping[str, Any], where: str = "config") -> GateConfig:
+    """Build the configuration from plain values, as in TOML or in a samples file.
+
+    Args:
+        table: the keys that are set; `package` and `suite` must be there, the rest has defaults.
+        where: named in error messages.
+
+    Raises:
+        UsageError: an unknown or missing key, a bad value, or values that contradict each other.
+    """
+    known = [f.name for f in dataclasses.fields(GateConfig)]
+    for key in table:
+        if key not in known:
+            near = difflib.get_close_matches(key, known, n=1)
+            hint = f", did you mean {near[0]!r}?" if near else ""
+            raise UsageError(f"{where}: unknown key {_show(key)}{hint}; known keys: {', '.join(known)}")
+    values: dict[str, Any] = {key: _value(key, value, where) for key, value in table.items()}
+    for key in ("package", "suite"):
+        if key not in values:
+            raise UsageError(f"{where}: the key {key!r} is missing; it is the import name of the {key}")
+    config = GateConfig(**values)
+    _check_together(config, where)
+    return config
+
+
+def to_dict(config: GateConfig) -> dict[str, Any]:
+    """Return the configuration as plain JSON values; `from_dict` reads them back to an equal configuration."""
+    values: dict[str, Any] = {f.name: getattr(config, f.name) for f in dataclasses.fields(config)}
+    values["allow_removed"] = list(config.allow_removed)
+    values["bias"] = {target: dataclasses.asdict(bias) for target, bias in config.bias.items()}
+    return values
+
+
+def _value(key: str, value: object, where: str) -> object:
+    if key in ("package", "suite"):
+        if not isinstance(value, str) or not all(part.isidentifier() for part in value.split(".")):
+            raise UsageError(f"{where}: {key} must be an import name such as 'mykernels', not {_show(value)}")
+        return value
+    if key == "allow_removed":
+        if not isinstance(value, list | tuple) or not all(isinstance(glob, str) and glob for glob in value):
+            raise UsageError(f"{where}: {key} must be a list of globs such as ['attention.*'], not {_show(value)}")
+        return tuple(value)
+    if key == "bias":
+        return _bias(value, where)
+    return _number(key, value, where, *_RANGES[key])
+
+
+def _number(key: str, value: object, where: str, low: float, high: float) -> float:
+    whole = key in _RANGES and typing.get_type_hints(GateConfig)[key] is int
+    kind = "a whole number" if whole else "a number"
+    fitting = isinstance(value, int) if whole else isinstance(value, int | float)
+    if isinstance(value, bool) or not fitting or not low <= typing.cast(float, value) <= high:
+        note = " (a fraction: 3 % is 0.03)" if key in _FRACTIONS else ""
+        raise UsageError(f"{where}: {key} must be {kind} from {low:g} to {high:g}{note}, not {_show(value)}")
+    return typing.cast(float, value) if whole else float(typing.cast(float, value))
+
+
+def _bias(value: object, where: str) -> Mapping[str, Bias]:
+    if not isinstance(value, Mapping):
+        raise UsageError(f"{where}: bias must be a table of targets, not {_show(value)}")
+    biases = dict(_default_bias())
+    for target, entry in value.items():
+        if target not in TARGETS:
+            raise UsageError(f"{where}: bias of unknown target {_show(target)}; targets: {', '.join(TARGETS)}")
+        if not isinstance(entry, Mapping) or set(entry) != {"seconds", "relative"}:
+            raise UsageError(f"{where}: bias.{target} must be {{seconds = …, relative = …}}, not {_show(entry)}")
+        biases[target] = Bias(
+            seconds=_number(f"bias.{target}.seconds", entry["seconds"], where, 0.0, 0.01),
+            relative=_number(f"bias.{target}.relative", entry["relative"], where, 0.0, 0.5),
+        )
+    return biases
+
+
+def _check_together(config: GateConfig, where: str) -> None:
+    if not config.tolerated <= config.replicate_regression <= config.regression < config.promise:
+        raise UsageError(
+            f"{where}: tolerated <= replicate_regression <= regression < promise must hold, not "
+            f"{config.tolerated:g}, {config.replicate_regression:g}, {config.regression:g}, {config.promise:g}"
+        )
+    if config.screen >= config.regression:
+        raise UsageError(f"{where}: screen ({config.screen:g}) must be below regression ({config.regression:g})")
+    if config.max_replicates < config.replicates:
+        raise UsageError(
+            f"{where}: max_replicates ({config.max_replicates}) must be at least replicates ({config.replicates})"
+        )
+    if config.max_launches < config.min_launches:
+        raise UsageError(
+            f"{where}: max_launches ({config.max_launches}) must be at least min_launches ({config.min_launches})"
+        )
+    if 2.0**-config.screen_pairs > config.miss:
+        raise UsageError(f"{where}: {config.screen_pairs} screen_pairs cannot support miss = {config.miss:g}")
+
+
+def _show(value: object) -> str:
+    try:
+        text = json.dumps(value)
+    except (TypeError, ValueError):
+        text = repr(value)
+    return text if len(text) <= 80 else text[:80] + "…"
