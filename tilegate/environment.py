@@ -16,15 +16,12 @@ import re
 import shutil
 import subprocess
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
-from typing import TypeAlias
 
 from tilegate import __version__
-
-JSON: TypeAlias = "str | int | float | bool | Sequence[JSON] | Mapping[str, JSON] | None"
-
-TARGETS = ("cpu", "cuda", "hip")
+from tilegate.files import UsageError
+from tilegate.protocol import JSON, TARGETS
 
 # Equal fingerprints: two sample sets may be compared. Left out on purpose: which of several equal machines it was
 # (`machine.id`), its main memory and, on a GPU, the host's CPU and kernel, whose influence the device clock excludes.
@@ -68,7 +65,7 @@ print("\\n" + json.dumps(facts))
 """
 
 
-class NoDeviceError(RuntimeError):
+class NoDeviceError(UsageError):
     """The target asked for has no device here that can run it."""
 
 
