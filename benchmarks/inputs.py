@@ -1,0 +1,31 @@
+"""Inputs of a workload: seeded, so that two commits and two runs see the same numbers."""
+
+from __future__ import annotations
+
+import zlib
+
+import torch
+
+from benchmarks.workloads import Workload
+
+
+def qkv(work: Workload, device: torch.device | str, draw: int = 0) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+    """Draw Q, K and V from the standard normal distribution.
+
+    Args:
+        work: gives shapes and dtype.
+        device: where to; the numbers differ between kinds of device, torch's generators being different.
+        draw: another number, other inputs.
+
+    Returns:
+        Q (batch, seqlen_q, heads, head_dim), K and V (batch, seqlen_k, kv_heads, head_dim). The global generator of
+        torch is left alone.
+    """
+    generator = torch.Generator(device=device).manual_seed(zlib.crc32(f"{work.id} {draw}".encode()))
+    dtype = getattr(torch, work.dtype)
+    rows = (work.batch, work.seqlen_q, work.heads, work.head_dim)
+    columns = (work.batch, work.seqlen_k, work.kv_heads, work.head_dim)
+    q, k, v = (
+        torch.randn(shape, generator=generator, device=device, dtype=dtype) for shape in (rows, columns, columns)
+    )
+    return q, k, v

@@ -1,0 +1,258 @@
+"""Forward attention in double precision, and how far from it a kernel may be.
+
+The tolerance is derived, not chosen. It is FlashAttention-3's rule (hopper/test_flash_attn.py of Dao-AILab's
+flash-attention): a kernel's largest error may be twice that of plain PyTorch in the kernel's own dtype on the same
+inputs, plus an allowance for rounding the result, 2*|(ref + 0.3 - 0.3) - ref| in that dtype. The root mean square of
+the error obeys the same rule: it catches what is wrong by little in many places.
+
+LSE is float32 whatever the dtype, so its yardstick is PyTorch in float32, and twice its error would leave a kernel no
+room for another order of summation. It gets in addition sqrt(D) * u * |q| |k| * scale, the probabilistic bound on the
+rounding error of a dot product of length D (Higham and Mary 2019, doi 10.1137/18M1226312; u = 2**-24).
+"""
+
+from __future__ import annotations
+
+import math
+import random
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import torch
+
+from tilegate.protocol import WrongResult
+
+_CHUNK_ELEMENTS = 1 << 25  # scores held at a time: 256 MiB in double precision
+CHECKED_SCORES = 1 << 33  # compared in full up to so many scores: under a second on a data-centre GPU
+
+
+@dataclass(frozen=True)
+class Agreement:
+    """How one output compares with the reference.
+
+    Attributes:
+        tensor: "out" or "lse".
+        error, tolerance: largest absolute error, and what is allowed.
+        rms_error, rms_tolerance: the same of the root mean square.
+        checked: the part of the scores behind the compared values, 1.0 when every value was compared.
+    """
+
+    tensor: str
+    error: float
+    tolerance: float
+    rms_error: float
+    rms_tolerance: float
+    checked: float
+
+
+def attention(
+    q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, *, causal: bool, softmax_scale: float
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """Compute forward attention in float64.
+
+    Args:
+        q: (batch, seqlen_q, heads, head_dim).
+        k, v: (batch, seqlen_k, kv_heads, head_dim).
+        causal: mask aligned bottom right.
+        softmax_scale: factor of the scores.
+
+    Returns:
+        Output (batch, seqlen_q, heads, head_dim) and natural-log LSE (batch, heads, seqlen_q), both float64. A row that
+        sees nothing has output 0 and LSE -inf.
+    """
+    out = torch.empty(q.shape, dtype=torch.float64, device=q.device)
+    lse = torch.empty(q.shape[0], q.shape[2], q.shape[1], dtype=torch.float64, device=q.device)
+    problem = _Problem(q, k, v, causal, softmax_scale)
+    for chunk in _chunks(q, k):
+        o, s = chunk.attend(problem, torch.float64)
+        chunk.of_rows(out)[...] = o
+        chunk.of_lse(lse)[...] = s
+    return out, lse
+
+
+def check(
+    q: torch.Tensor,
+    k: torch.Tensor,
+    v: torch.Tensor,
+    out: torch.Tensor,
+    lse: torch.Tensor,
+    *,
+    causal: bool,
+    softmax_scale: float,
+    limit: int = CHECKED_SCORES,
+) -> tuple[Agreement, Agreement]:
+    """Compare a kernel's output and LSE with the reference.
+
+    A problem of more than `limit` scores is compared in part: the first and the last rows of as many heads as
+    fit, then blocks of rows drawn with a fixed seed. `Agreement.checked` says how much that was.
+
+    Args:
+        q, k, v, causal, softmax_scale: the problem, as in `attention`.
+        out, lse: what the kernel made of it: `out` like q, `lse` (batch, heads, seqlen_q) float32.
+        limit: see above.
+
+    Returns:
+        The agreement of `out` and of `lse`.
+
+    Raises:
+        WrongResult: either is out of tolerance, is NaN, or is not exactly 0 / -inf in a row that sees nothing.
+    """
+    chunks, checked = _sample(list(_chunks(q, k)), limit)
+    compared_out, compared_lse = _Comparison("out", q.device), _Comparison("lse", q.device)
+    dot_product_error = math.sqrt(q.shape[-1]) * 2.0**-24 * softmax_scale * _longest(q) * _longest(k)
+    problem = _Problem(q, k, v, causal, softmax_scale)
+    for chunk in chunks:
+        expected, expected_lse = chunk.attend(problem, torch.float64)
+        plain, _ = chunk.attend(problem, q.dtype)
+        _, plain_lse = chunk.attend(problem, torch.float32)
+        empty = expected_lse == -math.inf
+        compared_out.add(chunk.of_rows(out), expected, plain, _rounding(expected.to(q.dtype)), empty[..., None])
+        compared_lse.add(
+            chunk.of_lse(lse), expected_lse, plain_lse, _rounding(expected_lse.float()) + dot_product_error / 2, empty
+        )
+    shape = f"q {tuple(q.shape)}, k {tuple(k.shape)}, {str(q.dtype).removeprefix('torch.')}, causal={causal}"
+    return compared_out.verdict(shape, checked), compared_lse.verdict(shape, checked)
+
+
+@dataclass(frozen=True)
+class _Problem:
+    q: torch.Tensor
+    k: torch.Tensor
+    v: torch.Tensor
+    causal: bool
+    softmax_scale: float
+
+
+@dataclass(frozen=True)
+class _Chunk:
+    """Rows [first, last) of the heads of one kv head of one batch entry."""
+
+    entry: int
+    kv_head: int
+    group: int
+    first: int
+    last: int
+    seqlen_q: int
+    seqlen_k: int
+
+    @property
+    def scores(self) -> int:
+        return self.group * (self.last - self.first) * self.seqlen_k
+
+    @property
+    def at_an_end(self) -> bool:
+        return self.first == 0 or self.last == self.seqlen_q
+
+    @property
+    def heads(self) -> slice:
+        return slice(self.kv_head * self.group, (self.kv_head + 1) * self.group)
+
+    def of_rows(self, x: torch.Tensor) -> torch.Tensor:
+        """View (group, rows, head_dim) of (batch, seqlen_q, heads, head_dim)."""
+        return x[self.entry, self.first : self.last, self.heads].transpose(0, 1)
+
+    def of_lse(self, x: torch.Tensor) -> torch.Tensor:
+        """View (group, rows) of (batch, heads, seqlen_q)."""
+        return x[self.entry, self.heads, self.first : self.last]
+
+    def attend(self, problem: _Problem, dtype: torch.dtype) -> tuple[torch.Tensor, torch.Tensor]:
+        """Plain attention of this chunk with every intermediate in `dtype`: (group, rows, head_dim), (group, rows)."""
+        offset = self.seqlen_k - self.seqlen_q
+        visible = min(self.seqlen_k, max(0, self.last + offset)) if problem.causal else self.seqlen_k
+        rows = self.of_rows(problem.q).to(dtype)
+        keys, values = (x[self.entry, :visible, self.kv_head].to(dtype) for x in (problem.k, problem.v))
+        scores = (rows * problem.softmax_scale) @ keys.T
+        if problem.causal:
+            row = torch.arange(self.first, self.last, device=rows.device)[:, None]
+            hidden = torch.arange(visible, device=rows.device) > row + offset
+            scores = scores.masked_fill(hidden, -math.inf)
+        lse = scores.logsumexp(dim=-1)
+        # softmax of a row of -inf is NaN
+        out = scores.softmax(dim=-1).masked_fill(lse[..., None] == -math.inf, 0.0) @ values
+        return out, lse
+
+
+def _chunks(q: torch.Tensor, k: torch.Tensor) -> Iterator[_Chunk]:
+    batch, seqlen_q, heads, _ = q.shape
+    seqlen_k, kv_heads = k.shape[1:3]
+    group = heads // kv_heads
+    rows = max(1, _CHUNK_ELEMENTS // max(1, group * seqlen_k))
+    for entry in range(batch):
+        for kv_head in range(kv_heads):
+            for first in range(0, seqlen_q, rows):
+                yield _Chunk(entry, kv_head, group, first, min(first + rows, seqlen_q), seqlen_q, seqlen_k)
+
+
+def _sample(chunks: list[_Chunk], limit: int) -> tuple[list[_Chunk], float]:
+    total = sum(chunk.scores for chunk in chunks)
+    if total <= limit:
+        return chunks, 1.0
+    shuffled = random.Random(0).sample(chunks, len(chunks))  # noqa: S311 - a sample, not a secret
+    chosen: list[_Chunk] = []
+    scores = 0
+    for chunk in sorted(shuffled, key=lambda chunk: not chunk.at_an_end):
+        if scores + chunk.scores > limit and chosen:
+            break
+        chosen.append(chunk)
+        scores += chunk.scores
+    return chosen, scores / total
+
+
+def _longest(x: torch.Tensor) -> torch.Tensor:
+    """Return the largest Euclidean norm of a row, 0 where there are none."""
+    return torch.cat([x.new_zeros(1).double(), x.double().norm(dim=-1).flatten()]).amax()
+
+
+def _rounding(x: torch.Tensor) -> torch.Tensor:
+    return ((x + 0.3 - 0.3) - x).abs()
+
+
+class _Comparison:
+    """Largest and summed-up squared errors over the chunks, kept on the device: one synchronisation at the end."""
+
+    def __init__(self, tensor: str, device: torch.device) -> None:
+        self._tensor = tensor
+        self._largest = torch.zeros(3, dtype=torch.float64, device=device)  # error, plain's error, allowance
+        self._squares = torch.zeros(3, dtype=torch.float64, device=device)
+        self._wrong_in_empty_rows = torch.zeros((), dtype=torch.bool, device=device)
+        self._count = 0
+
+    def add(
+        self,
+        actual: torch.Tensor,
+        expected: torch.Tensor,
+        plain: torch.Tensor,
+        allowance: torch.Tensor,
+        empty: torch.Tensor,
+    ) -> None:
+        """Take one chunk into account: all tensors of one shape, `empty` marking the rows that see nothing."""
+        if not actual.numel():
+            return
+        actual = actual.double()
+        self._wrong_in_empty_rows |= (empty & (actual != expected)).any()
+        errors = torch.stack([actual - expected, plain.double() - expected, allowance.double()])
+        errors = errors.masked_fill(empty, 0.0).abs().flatten(1)
+        # amax and maximum hand a NaN on, as the sum does.
+        self._largest = torch.maximum(self._largest, errors.amax(dim=1))
+        self._squares += errors.square().sum(dim=1)
+        self._count += actual.numel()
+
+    def verdict(self, shape: str, checked: float) -> Agreement:
+        """Weigh what was seen; raises WrongResult."""
+        error, plain, allowance = self._largest.tolist()
+        rms_error, rms_plain, rms_allowance = (math.sqrt(x / max(1, self._count)) for x in self._squares.tolist())
+        agreement = Agreement(
+            self._tensor, error, 2 * plain + 2 * allowance, rms_error, 2 * rms_plain + 2 * rms_allowance, checked
+        )
+        if self._wrong_in_empty_rows:
+            raise WrongResult(f"{self._tensor}: a row that sees no key must have output 0 and LSE -inf; {shape}")
+        # Written so that a NaN is wrong.
+        if not error <= agreement.tolerance:
+            raise WrongResult(
+                f"{self._tensor}: largest error {error:.3g} exceeds the tolerance of {agreement.tolerance:.3g}; {shape}"
+            )
+        if not rms_error <= agreement.rms_tolerance:
+            raise WrongResult(
+                f"{self._tensor}: root mean square of the error {rms_error:.3g} exceeds the tolerance of "
+                f"{agreement.rms_tolerance:.3g}; {shape}"
+            )
+        return agreement
