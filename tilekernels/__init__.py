@@ -1,0 +1,73 @@
+"""Attention kernels in TileLang for AMD Instinct and NVIDIA Hopper GPUs, and for the CPU.
+
+Importing this package imports neither torch nor TileLang: names are loaded when they are first used.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from tilekernels.chips import CHIPS, Chip, chip_by_name, chip_of
+    from tilekernels.compiler import CompilationError, LoweredKernel, lower
+    from tilekernels.forward import ForwardKernel, forward_kernel, precompile
+    from tilekernels.functional import attention
+    from tilekernels.policy import POLICIES, TileConfig, choose_tiles, fits, variants
+    from tilekernels.problem import AttentionProblem
+
+_EXPORTS = {
+    "attention": "functional",
+    "AttentionProblem": "problem",
+    "CHIPS": "chips",
+    "Chip": "chips",
+    "CompilationError": "compiler",
+    "ForwardKernel": "forward",
+    "LoweredKernel": "compiler",
+    "POLICIES": "policy",
+    "TileConfig": "policy",
+    "chip_by_name": "chips",
+    "chip_of": "chips",
+    "choose_tiles": "policy",
+    "fits": "policy",
+    "forward_kernel": "forward",
+    "lower": "compiler",
+    "precompile": "forward",
+    "variants": "policy",
+}
+
+__all__ = [
+    "CHIPS",
+    "POLICIES",
+    "AttentionProblem",
+    "Chip",
+    "CompilationError",
+    "ForwardKernel",
+    "LoweredKernel",
+    "TileConfig",
+    "attention",
+    "chip_by_name",
+    "chip_of",
+    "choose_tiles",
+    "fits",
+    "forward_kernel",
+    "lower",
+    "precompile",
+    "variants",
+]
+
+__version__ = "0.1.0"
+
+
+def __getattr__(name: str) -> Any:
+    """Load an exported name from its module, once."""
+    if name not in _EXPORTS:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    value = getattr(import_module(f"{__name__}.{_EXPORTS[name]}"), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    """The exported names, loaded or not."""
+    return sorted({*globals(), *__all__})

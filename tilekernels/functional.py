@@ -1,0 +1,152 @@
+"""The public function: exact attention on tensors as flash-attn lays them out."""
+
+from __future__ import annotations
+
+import math
+from numbers import Real
+from typing import TYPE_CHECKING
+
+from tilekernels.forward import forward_kernel
+from tilekernels.policy import DTYPES_OF
+from tilekernels.problem import AttentionProblem
+
+if TYPE_CHECKING:
+    import torch
+
+ALIGNMENT = 16
+"""Bytes: the widest load a kernel makes, and what a TMA descriptor asks of an address."""
+
+
+def attention(
+    q: torch.Tensor,
+    k: torch.Tensor,
+    v: torch.Tensor,
+    *,
+    causal: bool = False,
+    softmax_scale: float | None = None,
+    return_lse: bool = False,
+    policy: str = "adaptive",
+) -> torch.Tensor | tuple[torch.Tensor, torch.Tensor]:
+    """softmax(Q K^T * softmax_scale + mask) V, head by head; forward only.
+
+    Query head h reads key head h // (heads / kv_heads). With `causal`, query i sees the keys j with
+    j <= i + seqlen_k - seqlen_q: the mask is aligned to the bottom right, as in flash-attn. A row that sees no key (also
+    when seqlen_k is 0) gives zeros, and -inf in the LSE.
+
+    Nothing here waits for the device, so it can be captured in a CUDA or HIP graph once its kernel is compiled (the
+    first call for a head dimension, dtype, mask and tile compiles or loads it; `tilekernels.precompile` does that ahead
+    of time). An input that is not contiguous, or not aligned to 16 bytes, is copied first, on the device.
+
+    Args:
+        q: (batch, seqlen_q, heads, head_dim). float16 or bfloat16 on a GPU, float16 or float32 on the CPU.
+        k: (batch, seqlen_k, kv_heads, head_dim), kv_heads dividing heads; dtype and device of q.
+        v: shape, dtype and device of k.
+        causal: mask keys to the right of the diagonal.
+        softmax_scale: a positive number; 1/sqrt(head_dim) when None.
+        return_lse: return the log-sum-exp of each row as well.
+        policy: "adaptive" picks the tile by the shape, "fixed" is the one-tile baseline.
+
+    Returns:
+        The output, (batch, seqlen_q, heads, head_dim), contiguous, in q's dtype; with `return_lse` also the natural
+        logarithm of each row's softmax denominator, (batch, heads, seqlen_q), float32.
+
+    Raises:
+        TypeError: an argument of the wrong type, or a dtype that the device's kernels do not take.
+        ValueError: shapes, devices or values that do not go together; names the argument and what was expected.
+        NotImplementedError: an input requires grad while gradients are recorded.
+        CompilationError: the kernel cannot be compiled on this machine.
+    """
+    import torch  # noqa: PLC0415 - `import tilekernels` stays light
+
+    problem = _problem(q, k, v, causal, policy)
+    scale = _scale(softmax_scale, problem.head_dim)
+    kernel = forward_kernel(problem, policy, q.device)
+    if torch.is_grad_enabled():
+        for name, tensor in (("q", q), ("k", k), ("v", v)):
+            if tensor.requires_grad:
+                raise NotImplementedError(
+                    f"attention is forward only, and {name} requires grad: "
+                    f"call it under torch.no_grad(), or pass {name}.detach()"
+                )
+
+    out = torch.empty(q.shape, dtype=q.dtype, device=q.device)
+    lse = torch.empty((problem.batch, problem.heads, problem.seqlen_q), dtype=torch.float32, device=q.device)
+    if problem.seqlen_k == 0:
+        out.zero_()
+        lse.fill_(-math.inf)
+    elif problem.tokens:
+        arguments = (_ready(q), _ready(k), _ready(v), out, lse, scale)
+        if q.device.type == "cuda" and q.device.index != torch.cuda.current_device():
+            with torch.cuda.device(q.device):
+                kernel.launch(*arguments)
+        else:
+            kernel.launch(*arguments)
+    return (out, lse) if return_lse else out
+
+
+def _problem(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, causal: bool, policy: str) -> AttentionProblem:
+    import torch  # noqa: PLC0415
+
+    for name, tensor in (("q", q), ("k", k), ("v", v)):
+        if not isinstance(tensor, torch.Tensor):
+            raise TypeError(f"{name} must be a torch.Tensor, got {type(tensor).__name__}")
+        if tensor.layout != torch.strided:
+            raise TypeError(f"{name} must be a dense tensor, got layout {tensor.layout}; call .to_dense()")
+        if tensor.ndim != 4:
+            raise ValueError(f"{name} must have 4 dimensions (batch, seqlen, heads, head_dim), got {_shape(tensor)}")
+    if not isinstance(causal, bool):
+        raise TypeError(f"causal must be a bool, got {causal!r}")
+    for name, tensor in (("k", k), ("v", v)):
+        if tensor.device != q.device:
+            raise ValueError(f"{name} is on {tensor.device}, expected q's device {q.device}")
+        if tensor.dtype != q.dtype:
+            raise TypeError(f"{name} has dtype {_dtype(tensor)}, expected q's dtype {_dtype(q)}")
+    batch, seqlen_q, heads, head_dim = q.shape
+    if k.shape[0] != batch or k.shape[3] != head_dim:
+        raise ValueError(f"k must have shape ({batch}, seqlen_k, kv_heads, {head_dim}) to go with q, got {_shape(k)}")
+    if v.shape != k.shape:
+        raise ValueError(f"v must have k's shape {_shape(k)}, got {_shape(v)}")
+    seqlen_k, kv_heads = k.shape[1], k.shape[2]
+    if heads == 0 or kv_heads == 0 or heads % kv_heads:
+        raise ValueError(
+            f"k must have a number of heads that divides q's {heads} (grouped-query attention), got {_shape(k)}"
+        )
+    kind = "cpu" if q.device.type == "cpu" else "hip" if torch.version.hip else "cuda"
+    if _dtype(q) not in DTYPES_OF[kind]:
+        raise TypeError(
+            f"q has dtype {_dtype(q)}, which is not supported on {q.device}; use {_choices(DTYPES_OF[kind])}"
+        )
+    return AttentionProblem(batch, heads, kv_heads, seqlen_q, seqlen_k, head_dim, _dtype(q), causal)
+
+
+def _scale(softmax_scale: float | None, head_dim: int) -> float:
+    if softmax_scale is None:
+        return 1.0 / math.sqrt(head_dim)
+    if not isinstance(softmax_scale, Real) or isinstance(softmax_scale, bool):
+        raise TypeError(f"softmax_scale must be a number, got {softmax_scale!r}")
+    scale = float(softmax_scale)
+    # The kernel scales its start value of the running maximum, -1e30, in float32.
+    if not 0.0 < scale <= 1e6:
+        raise ValueError(f"softmax_scale must be above 0 and at most 1e6, got {softmax_scale}")
+    return scale
+
+
+def _ready(tensor: torch.Tensor) -> torch.Tensor:
+    """The tensor, or a copy that is contiguous and aligned: what kernels read."""
+    if tensor.is_contiguous() and tensor.data_ptr() % ALIGNMENT == 0:
+        return tensor
+    import torch  # noqa: PLC0415
+
+    return tensor.clone(memory_format=torch.contiguous_format)
+
+
+def _shape(tensor: torch.Tensor) -> tuple[int, ...]:
+    return tuple(tensor.shape)
+
+
+def _dtype(tensor: torch.Tensor) -> str:
+    return str(tensor.dtype).removeprefix("torch.")
+
+
+def _choices(names: tuple[str, ...]) -> str:
+    return " or ".join(names)

@@ -1,0 +1,272 @@
+"""Which tile a problem gets on a chip: a pure function over tables that are plain data.
+
+A workgroup computes `block_m` query rows of one head and walks the keys `block_n` at a time. Large tiles read K and V
+less often; small ones give a short problem enough workgroups to fill the chip. `adaptive` weighs the two; `fixed` is
+the baseline: one tile for everything.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from tilekernels.chips import Chip
+from tilekernels.problem import DTYPES, AttentionProblem
+
+POLICIES: tuple[str, ...] = ("adaptive", "fixed")
+
+DTYPES_OF: dict[str, tuple[str, ...]] = {
+    "cpu": ("float16", "float32"),  # TileLang's C code generator cannot write bfloat16
+    "cuda": ("float16", "bfloat16"),
+    "hip": ("float16", "bfloat16"),
+}
+"""The element types that kernels of a kind of chip take."""
+
+
+@dataclass(frozen=True)
+class TileConfig:
+    """How a kernel divides its work. Part of what is compiled into it.
+
+    Attributes:
+        block_m: query rows of a workgroup.
+        block_n: keys of one step.
+        threads: threads of a workgroup that compute; 1 on the CPU.
+        num_stages: steps whose K and V tiles are in shared memory at once. AMD: 1 (see `fits`).
+        q_in: where the Q tile lives: "shared" (LDS) or "registers" (each lane keeps its part).
+        k_pack: AMD: matrix instructions fed by one LDS read in Q K^T, 1 or 2. 1 elsewhere.
+    """
+
+    block_m: int
+    block_n: int
+    threads: int
+    num_stages: int = 1
+    q_in: str = "shared"
+    k_pack: int = 1
+
+    def __post_init__(self) -> None:
+        """Reject what is no tile at all; whether one suits a chip is `fits`' question."""
+        for name in ("block_m", "block_n", "threads", "num_stages"):
+            if getattr(self, name) < 1:
+                raise ValueError(f"{name} must be at least 1, got {getattr(self, name)}")
+        if self.q_in not in ("shared", "registers"):
+            raise ValueError(f"q_in must be 'shared' or 'registers', got {self.q_in!r}")
+        if self.k_pack not in (1, 2):
+            raise ValueError(f"k_pack must be 1 or 2, got {self.k_pack}")
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """A tile and its worth.
+
+    Attributes:
+        tile: the tile.
+        rate: work a second on a full chip, relative to the other tiles of the table.
+    """
+
+    tile: TileConfig
+    rate: float
+
+
+@dataclass(frozen=True)
+class TileTable:
+    """The tiles of one architecture and head dimension."""
+
+    fixed: TileConfig
+    adaptive: tuple[Candidate, ...]
+
+
+# AMD. Q lives in registers: in LDS it does not leave room for 128 rows of head dimension 128 in 64 KiB. 128 rows take
+# 512 threads: with 256, the accumulators leave one wave a SIMD. No rate was measured on these chips; they are priors:
+# the K and V tiles' LDS traffic for a row, which falls with block_m, and the barriers for a key, which fall with block_n.
+_AMD_128 = TileTable(
+    fixed=TileConfig(64, 64, 256, q_in="registers"),
+    adaptive=(
+        Candidate(TileConfig(128, 64, 512, q_in="registers"), rate=1.0),
+        Candidate(TileConfig(64, 64, 256, q_in="registers"), rate=0.8),
+        Candidate(TileConfig(64, 32, 256, q_in="registers"), rate=0.6),
+    ),
+)
+_AMD_64 = TileTable(
+    fixed=TileConfig(64, 64, 256, q_in="registers"),
+    adaptive=(
+        Candidate(TileConfig(128, 64, 256, q_in="registers"), rate=1.0),
+        Candidate(TileConfig(64, 64, 256, q_in="registers"), rate=0.8),
+        Candidate(TileConfig(64, 32, 256, q_in="registers"), rate=0.6),
+    ),
+)
+
+# On a CPU core tiles of 16 to 64 rows differ by some 10% (measured, causal, S=512): what counts is how many rows and keys
+# are computed in vain.
+_CPU = TileTable(
+    fixed=TileConfig(64, 64, 1),
+    adaptive=(Candidate(TileConfig(32, 32, 1), rate=1.0), Candidate(TileConfig(16, 16, 1), rate=0.9)),
+)
+
+TILES: dict[tuple[str, int], TileTable] = {
+    ("gfx942", 128): _AMD_128,
+    ("gfx942", 64): _AMD_64,
+    ("gfx90a", 128): _AMD_128,
+    ("gfx90a", 64): _AMD_64,
+    ("gfx950", 128): _AMD_128,
+    ("gfx950", 64): _AMD_64,
+    ("sm_90", 128): TileTable(
+        fixed=TileConfig(64, 64, 128),
+        adaptive=(
+            Candidate(TileConfig(128, 128, 256), rate=1.0),
+            Candidate(TileConfig(64, 64, 128), rate=0.7),
+        ),
+    ),
+    ("sm_90", 64): TileTable(
+        fixed=TileConfig(64, 64, 128),
+        adaptive=(
+            Candidate(TileConfig(128, 128, 256), rate=1.0),
+            Candidate(TileConfig(64, 64, 128), rate=0.7),
+        ),
+    ),
+    ("cpu", 128): _CPU,
+    ("cpu", 64): _CPU,
+}
+
+
+def choose_tiles(problem: AttentionProblem, chip: Chip, policy: str = "adaptive") -> TileConfig:
+    """The tile that `policy` gives `problem` on `chip`. Pure: the same arguments give the same tile, everywhere.
+
+    `adaptive` takes the candidate with the least estimated time. A chip is done no sooner than its longest workgroup,
+    and no sooner than all work spread evenly over its compute units; the larger of the two, over the tile's rate on a
+    full chip, is the estimate. So many rows and heads favour large tiles, and a short prompt, whose few large
+    workgroups would leave compute units idle, gets small ones. Work is counted in pairs of a row and a key, those that
+    a tile computes in vain at its edges included.
+
+    Args:
+        problem: any legal problem whose dtype the chip takes (`DTYPES_OF`).
+        chip: from `chips.chip_of` or `chips.chip_by_name`.
+        policy: one of `POLICIES`.
+
+    Raises:
+        ValueError: an unknown policy, or a chip without tiles for the head dimension.
+        TypeError: a dtype that the chip's kernels do not take.
+    """
+    table = _table(chip, problem.head_dim, problem.dtype, policy)
+    if policy == "fixed":
+        return table.fixed
+    # Where two estimates are equal the larger tile wins, whatever the order of the table.
+    best = min(table.adaptive, key=lambda c: (_estimate(problem, chip, c), -c.tile.block_m, -c.tile.block_n))
+    return best.tile
+
+
+def variants(chip: Chip, head_dim: int, dtype: str, policy: str = "adaptive") -> tuple[TileConfig, ...]:
+    """Every tile that `choose_tiles` can return for these: the most kernels that lengths, heads and batches can cause.
+
+    Raises:
+        ValueError, TypeError: as `choose_tiles`.
+    """
+    table = _table(chip, head_dim, dtype, policy)
+    return (table.fixed,) if policy == "fixed" else tuple(c.tile for c in table.adaptive)
+
+
+def shared_bytes(tile: TileConfig, head_dim: int, dtype: str, kind: str) -> int:
+    """Shared memory (LDS) that a forward kernel asks for, in bytes; on the CPU, its arrays on the stack.
+
+    Args:
+        tile: the tile.
+        head_dim: as in `AttentionProblem`.
+        dtype: as in `AttentionProblem`.
+        kind: the chip's kind.
+    """
+    size = DTYPES[dtype]
+    q = tile.block_m * head_dim * size
+    k_and_v = 2 * tile.block_n * head_dim * size
+    if kind == "cpu":
+        row_vectors = 5 * tile.block_m * 4
+        scores = tile.block_m * tile.block_n * (4 + size)  # float32, and as input of the second product
+        return q + k_and_v + scores + tile.block_m * head_dim * 4 + row_vectors
+    total = tile.num_stages * k_and_v + (q if tile.q_in == "shared" else 0)
+    if kind == "hip":
+        # TileLang keeps a float a thread for each of the two row reductions, which a wavefront of 64 never uses.
+        total += 2 * 4 * tile.threads
+    return total
+
+
+def register_estimate(tile: TileConfig, head_dim: int, dtype: str, kind: str) -> int:
+    """32-bit registers a lane is expected to need; 0 on the CPU, where it means nothing.
+
+    The tiles a lane holds are counted: scores and output in float32, probabilities in the element type, and Q where it
+    lives in registers. For AMD the count is then doubled and 20 added: a line through what clang 19 took for ten gfx942
+    kernels of this shape without spilling (92 to 403 registers; it misses by 40 at most), and one that spilled at 512
+    lies beyond the limit. For NVIDIA 24 are added for addresses.
+    """
+    if kind == "cpu":
+        return 0
+    packed = 4 // DTYPES[dtype]
+    q = tile.block_m * head_dim // packed if tile.q_in == "registers" else 0
+    values = tile.block_m * (tile.block_n + head_dim + tile.block_n // packed) + q
+    count = -(-values // tile.threads)
+    return 2 * count + 20 if kind == "hip" else count + 24
+
+
+def fits(tile: TileConfig, problem: AttentionProblem, chip: Chip) -> tuple[str, ...]:
+    """The limits that a tile would break on a chip, each a sentence; empty when it fits.
+
+    Checked: shared memory, threads, whole wavefronts, rows for every wavefront, registers (an estimate, see
+    `register_estimate`), and what TileLang 0.1.15 cannot generate.
+    """
+    kind, broken = chip.kind, []
+    wanted = shared_bytes(tile, problem.head_dim, problem.dtype, kind)
+    if wanted > chip.lds_bytes:
+        broken.append(f"needs {wanted} bytes of shared memory, a workgroup has {chip.lds_bytes}")
+    if tile.threads > chip.max_threads:
+        broken.append(f"{tile.threads} threads, a workgroup has at most {chip.max_threads}")
+    if tile.threads % chip.wavefront:
+        broken.append(f"{tile.threads} threads are not whole wavefronts of {chip.wavefront}")
+    registers = register_estimate(tile, problem.head_dim, problem.dtype, kind)
+    if registers > chip.registers_per_lane:
+        broken.append(f"needs about {registers} registers a lane, there are {chip.registers_per_lane}")
+    if kind == "cpu":
+        return tuple(broken)
+    if tile.threads < 64:
+        broken.append(f"{tile.threads} threads: TileLang's gemm needs 64 (it ends the process otherwise)")
+    # Rows are dealt to wavefronts 16 at a time, the height of the smallest matrix instruction.
+    rows = 16 * -(-tile.threads // chip.wavefront)
+    if tile.block_m % rows:
+        broken.append(f"{tile.block_m} rows are not a multiple of {rows}, 16 for each wavefront")
+    if tile.block_n % 16:
+        broken.append(f"{tile.block_n} keys a step are not a multiple of 16")
+    if kind == "hip" and tile.num_stages != 1:
+        broken.append("num_stages is ignored on gfx942 and gfx90a and does not lower on gfx950; use 1")
+    if kind == "cuda" and tile.k_pack != 1:
+        broken.append("k_pack is for AMD; use 1")
+    if kind == "cuda" and tile.q_in != "shared":
+        broken.append("Hopper's matrix instructions read Q from shared memory; use q_in='shared'")
+    return tuple(broken)
+
+
+def _table(chip: Chip, head_dim: int, dtype: str, policy: str) -> TileTable:
+    if policy not in POLICIES:
+        raise ValueError(f"policy must be one of {POLICIES}, got {policy!r}")
+    if dtype not in DTYPES_OF[chip.kind]:
+        raise TypeError(f"{dtype} is not supported on {chip.arch}; use one of {', '.join(DTYPES_OF[chip.kind])}")
+    table = TILES.get((chip.arch, head_dim))
+    if table is None:
+        raise ValueError(f"no tiles for head_dim {head_dim} on {chip.arch}; add them to TILES in tilekernels/policy.py")
+    return table
+
+
+def _estimate(problem: AttentionProblem, chip: Chip, candidate: Candidate) -> float:
+    block_m, block_n = candidate.tile.block_m, candidate.tile.block_n
+    longest, all_blocks = _keys_seen(problem, block_m, block_n)
+    total = all_blocks * problem.batch * problem.heads
+    return block_m * max(longest, total / chip.compute_units) / candidate.rate
+
+
+def _keys_seen(problem: AttentionProblem, block_m: int, block_n: int) -> tuple[int, float]:
+    """Keys that one head's longest row block walks, and all its row blocks together (on average over the rounding)."""
+    blocks = -(-problem.seqlen_q // block_m)
+    longest = -(-problem.seqlen_k // block_n) * block_n
+    if not problem.causal:
+        return longest, blocks * longest
+    # Row block i ends at column first + i * block_m, cut to [0, seqlen_k]: none, then a ramp, then all.
+    first = block_m + problem.seqlen_k - problem.seqlen_q
+    none = min(blocks, max(0, -(first // block_m))) if first < 0 else 0
+    whole = min(blocks, max(none, -(-(problem.seqlen_k - first) // block_m)))
+    ramp = whole - none
+    total = ramp * first + block_m * (none + whole - 1) * ramp / 2 + ramp * (block_n - 1) / 2
+    return longest, total + (blocks - whole) * longest
