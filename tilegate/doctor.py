@@ -9,6 +9,7 @@ import shlex
 import shutil
 import subprocess
 import sys
+import tempfile
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass
@@ -169,10 +170,10 @@ def repository(folder: Path) -> dict[str, JSON]:
 
 
 def storage() -> dict[str, JSON]:
-    """Tell how much room is left where the kernels' compiler keeps its cache and where temporary files go."""
+    """Tell how much room is left where exported commits and compiled kernels are cached, and for temporary files."""
     places = {
-        "compile_cache": Path(os.environ.get("TILELANG_CACHE_DIR") or "~/.tilelang/cache").expanduser(),
-        "temporary": Path(os.environ.get("TMPDIR") or "/tmp"),  # noqa: S108 - reported, not written
+        "cache": Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"),
+        "temporary": Path(tempfile.gettempdir()),
     }
     return {name: _room(place) for name, place in places.items()}
 

@@ -139,8 +139,8 @@ def test_outside_a_repository_and_before_the_first_commit(tmp_path):
 
 
 def test_storage_of_a_folder_that_does_not_exist_yet(monkeypatch, tmp_path):
-    monkeypatch.setenv("TILELANG_CACHE_DIR", str(tmp_path / "a" / "b"))
-    place = doctor.storage()["compile_cache"]
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "a" / "b"))
+    place = doctor.storage()["cache"]
     assert place["path"] == str(tmp_path / "a" / "b")
     assert place["writable"]
     assert place["free_bytes"] > 0
