@@ -1,0 +1,5 @@
+"""The toy's suite."""
+
+from tilegate.protocol import register
+
+register()

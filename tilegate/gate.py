@@ -1,0 +1,393 @@
+"""`tilegate gate`: measures the head against the base and judges the difference.
+
+The order: both trees, everything compiled at both, correctness before any timing, then duet timing of what differs and
+of a sample of what does not. Each step is saved as it is done, so a run that was killed continues where it was.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import json
+import random
+import re
+import secrets
+import shutil
+import signal
+import sys
+import tempfile
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from types import FrameType
+from typing import Any
+
+from tilegate import device_lock, duet, environment, files, inspection, judge, samples, trees
+from tilegate.config import GateConfig, load_config, to_dict
+from tilegate.files import UsageError
+from tilegate.progress import Reporter
+from tilegate.protocol import TARGETS, TIERS
+from tilegate.session import Crew, Stage, stage
+
+_DESCRIPTION = """\
+Measure the head against the base and judge every case. Suite and thresholds come from the base, so a change cannot
+loosen its own gate. Interrupt it whenever you like: the same command continues.
+
+examples:
+  tilegate gate --base main --head HEAD            is this branch slower than main?
+  tilegate gate --base HEAD --head WORKTREE        are my uncommitted changes slower?
+  tilegate gate --base v1.2 --head main --tier full --target hip
+  tilegate gate --base main --head HEAD -b 'forward.*decode'
+"""
+_EPILOG = "exit code: 0 pass, 1 regressed, 2 usage error, 3 broken, 4 inconclusive, 5 environment invalid"
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """What is compared, where, and how.
+
+    Attributes:
+        base, head: the revisions.
+        base_tree, head_tree: their exported files.
+        config: the base's.
+        target, tier: what the suite selects.
+        pattern: regular expression for case ids, or None.
+        environment: see `tilegate.environment.describe`.
+        out: output folder.
+        same_suite: base and head have the same suite, or only the head has one.
+    """
+
+    base: trees.Revision
+    head: trees.Revision
+    base_tree: Path
+    head_tree: Path
+    config: GateConfig
+    target: str
+    tier: str
+    pattern: str | None
+    environment: Mapping[str, Any]
+    out: Path
+    same_suite: bool
+
+    def describe(self) -> dict[str, Any]:
+        """Return the part of the samples document that is known before anything is measured."""
+        return {
+            "base": {"rev": self.base.rev, "commit": self.base.commit, "tree": self.base.tree},
+            "head": {"rev": self.head.rev, "commit": self.head.commit, "tree": self.head.tree},
+            "target": self.target,
+            "tier": self.tier,
+            "filter": self.pattern,
+            "config": json.loads(json.dumps(to_dict(self.config))),
+            "environment": dict(self.environment),
+        }
+
+
+@dataclass(frozen=True)
+class _Run:
+    """What the timing of a comparison works with."""
+
+    comparison: Comparison
+    record: samples.Record
+    reporter: Reporter
+    stages: Mapping[str, Stage]
+    logs: Path
+
+
+def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    """Add `tilegate gate` to the command line."""
+    parser = subparsers.add_parser(
+        "gate",
+        help="measure one revision against another, and judge",
+        description=_DESCRIPTION,
+        epilog=_EPILOG,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    revision = "a revision that git understands, or WORKTREE for the files as they are"
+    parser.add_argument("--base", required=True, metavar="REV", help=f"what to compare with: {revision}")
+    parser.add_argument("--head", required=True, metavar="REV", help="what is judged; likewise")
+    parser.add_argument(
+        "--target",
+        choices=("auto", *TARGETS),
+        default="auto",
+        help="where to measure (default: auto, the GPU that torch finds, else the CPU)",
+    )
+    parser.add_argument("--tier", choices=TIERS, help="how much (default: smoke on the CPU, pr on a GPU)")
+    parser.add_argument(
+        "-b", "--bench", metavar="REGEX", help="only the cases whose id the expression is found in, as for `asv run -b`"
+    )
+    parser.add_argument(
+        "--out", type=Path, metavar="DIR", help="samples.json, verdict.json, report.md (default: a folder in .tilegate)"
+    )
+    parser.add_argument("--seed", type=int, metavar="N", help="seed of the orders and the choice of controls")
+    parser.add_argument("--fresh", action="store_true", help="discard what an earlier run left in the output folder")
+    parser.add_argument("--no-wait", action="store_true", help="refuse if another run holds the device, do not wait")
+    parser.add_argument(
+        "--ignore-dirty", action="store_true", help="measure the commit although its files are modified in the tree"
+    )
+    parser.add_argument("--repo", type=Path, default=Path(), metavar="DIR", help="the repository (default: this one)")
+    parser.add_argument("--json", action="store_true", help="print the verdict as JSON instead of a table")
+    parser.set_defaults(run=run)
+
+
+def run(args: argparse.Namespace) -> int:
+    """Carry out `tilegate gate`.
+
+    Returns:
+        The exit code.
+
+    Raises:
+        UsageError: it cannot be done as asked.
+        KeyboardInterrupt: interrupted; how to resume has been printed.
+    """
+    reporter = Reporter()
+    with _ending_on_signals(), tempfile.TemporaryDirectory(prefix="tilegate-") as scratch:
+        comparison = _prepare(args, Path(scratch))
+        with device_lock.hold(comparison.target, wait=not args.no_wait, say=reporter.note):
+            record = samples.open_record(comparison.out, comparison.describe(), seed=args.seed, fresh=args.fresh)
+            try:
+                _measure(comparison, record, reporter)
+            except KeyboardInterrupt:
+                reporter.note(f"interrupted; what was measured is kept in {comparison.out}\nto resume: {args.resume}")
+                raise
+    return _conclude(comparison, record, reporter, as_json=args.json)
+
+
+def _prepare(args: argparse.Namespace, scratch: Path) -> Comparison:
+    """Turn the arguments into a comparison; everything that can be refused is refused here."""
+    _pattern(args.bench)
+    repository = trees.open_repository(args.repo.resolve())
+    base = trees.resolve(repository, args.base, scratch / "base")
+    head = trees.resolve(repository, args.head, scratch / "head")
+    cache = trees.cache_folder()
+    # The settings decide which submodules are needed, and the settings are in the tree.
+    try:
+        config = load_config(trees.read_file(repository, base, "pyproject.toml"))
+    except UsageError as error:
+        raise UsageError(f"base {args.base}: {error}") from None
+    package, suite = config.package.partition(".")[0], config.suite.replace(".", "/")
+    needed = [package, f"src/{package}", suite]
+    if not args.ignore_dirty:
+        _refuse_dirty(repository, {args.base: base, args.head: head}, [*needed, f"{package}.py", "pyproject.toml"])
+    target = _target(args.target)
+    tier = args.tier or ("smoke" if target == "cpu" else "pr")
+    name = samples.folder_name((base.short, head.short, target, tier), args.bench)
+    out = args.out or _default_folder(repository, name)
+    try:
+        described = environment.describe(target)
+    except environment.NoDeviceError as error:
+        raise UsageError(str(error)) from None
+    return Comparison(
+        base,
+        head,
+        trees.export(repository, base, needed, cache),
+        trees.export(repository, head, needed, cache),
+        config,
+        target,
+        tier,
+        args.bench,
+        described,
+        out.resolve(),
+        trees.same_path(repository, base, head, suite) or not trees.has_path(repository, base, suite),
+    )
+
+
+def _refuse_dirty(repository: trees.Repository, revisions: Mapping[str, trees.Revision], paths: list[str]) -> None:
+    for rev, revision in revisions.items():
+        dirty = trees.dirty_files(repository, revision.commit, paths) if revision.commit else []
+        if dirty:
+            shown = ", ".join(dirty[:3]) + (f" and {len(dirty) - 3} more" if len(dirty) > 3 else "")
+            raise UsageError(
+                f"{rev} is checked out and has uncommitted changes, which would not be measured: {shown}; commit them, "
+                f"measure them with --head {trees.WORKTREE}, or leave them out with --ignore-dirty"
+            )
+
+
+def _target(name: str) -> str:
+    if name != "auto":
+        return name
+    torch = environment.probe_torch()
+    if not torch.get("devices"):
+        return "cpu"
+    return "hip" if torch.get("rocm") else "cuda"
+
+
+def _default_folder(repository: trees.Repository, name: str) -> Path:
+    if repository.top is None:
+        raise UsageError(f"{repository.git_dir} is a bare repository; say with --out DIR where the results go")
+    folder = repository.top / ".tilegate"
+    if not (folder / ".gitignore").exists():
+        files.write_text(folder / ".gitignore", "*\n")
+    return folder / name
+
+
+def _measure(comparison: Comparison, record: samples.Record, reporter: Reporter) -> None:
+    """Do everything that has not been done yet."""
+    if record.finished:
+        reporter.note(f"{comparison.out} holds this run already, complete; --fresh measures it again")
+        return
+    if record.continued:
+        reporter.note(f"continuing the run in {comparison.out}")
+    stages = _stages(comparison)
+    logs = comparison.out / "logs"
+    with Crew(stages, logs, comparison.config, label="inspect") as crew:
+        if not record.cases:
+            inspection.inspect(crew, record, comparison.pattern, reporter)
+        inspection.check(crew, record, comparison.config, reporter)
+    timing = {name: stages[name] for name in duet.SIDES if name in stages}
+    _time(_Run(comparison, record, reporter, timing, logs))
+    record.finish()
+    shutil.rmtree(comparison.out / "work", ignore_errors=True)
+
+
+def _stages(comparison: Comparison) -> dict[str, Stage]:
+    """Stage base and head with the base's suite, and the head with its own as "new" if that is another one."""
+    work = comparison.out / "work"
+    shutil.rmtree(work, ignore_errors=True)
+    suite = comparison.config.suite.replace(".", "/")
+    in_base, in_head = comparison.base_tree / suite, comparison.head_tree / suite
+
+    def staged(name: str, tree: Path, suite_root: Path) -> Stage:
+        return stage(
+            work / name,
+            comparison.config,
+            exported=tree,
+            suite_root=suite_root,
+            target=comparison.target,
+            tier=comparison.tier,
+        )
+
+    if not in_base.is_dir() and not in_head.is_dir():
+        raise UsageError(f"neither base nor head has the suite {comparison.config.suite!r} that [tool.tilegate] names")
+    if not in_base.is_dir():  # the suite itself is new: there is nothing to compare with
+        return {"head": staged("head", comparison.head_tree, in_head)}
+    stages = [
+        staged("base", comparison.base_tree, in_base),
+        staged("head", comparison.head_tree, in_base),
+    ]
+    if in_head.is_dir() and not comparison.same_suite:
+        stages.append(staged("new", comparison.head_tree, in_head))
+    return {made.name: made for made in stages}
+
+
+def _time(run: _Run) -> None:
+    """Measure replicates until every case is decided, each round in a fresh pair of processes."""
+    while pending := _pending(run.record, run.comparison.config, run.comparison.target):
+        # All screens come before any confirmation: how many cases are confirmed decides how often.
+        stage_name = "screen" if any(step == "screen" for step, _ in pending.values()) else "confirm"
+        _replicate(run, stage_name, {name: pairs for name, (step, pairs) in pending.items() if step == stage_name})
+
+
+def _pending(record: samples.Record, config: GateConfig, target: str) -> dict[str, tuple[str, int]]:
+    """Return the stage and the number of pairs of the next replicate of every case that needs one."""
+    confirming = {
+        role: sum(
+            case["role"] == role and (_confirmed(case) > 0 or judge.should_confirm(case, config, target=target))
+            for case in record.cases.values()
+        )
+        for role in ("gated", "control")
+    }
+    pending = {}
+    for name, case in record.cases.items():
+        if not _can_be_timed(case):
+            continue
+        have = _confirmed(case)
+        if have > 0 and have not in _looks(config):
+            pending[name] = ("confirm", config.confirm_pairs)  # between two looks nothing is decided
+            continue
+        step = judge.next_step(case, config, target=target, suspects=max(1, confirming.get(case["role"], 1)))
+        if step.action != "done":
+            pending[name] = (step.action, step.pairs)
+    return pending
+
+
+def _looks(config: GateConfig) -> list[int]:
+    """Return after how many replicates of its confirmation a case is looked at."""
+    looks = [config.replicates]
+    while looks[-1] < config.max_replicates:
+        looks.append(min(2 * looks[-1], config.max_replicates))
+    return looks
+
+
+def _confirmed(case: Mapping[str, Any]) -> int:
+    return sum(replicate["stage"] == "confirm" for replicate in case["replicates"])
+
+
+def _can_be_timed(case: Mapping[str, Any]) -> bool:
+    return case["role"] != "identical" and all(case[side]["status"] == "ok" for side in duet.SIDES)
+
+
+def _replicate(run: _Run, stage_name: str, pending: Mapping[str, int]) -> None:
+    """Measure one replicate of each pending case in one fresh pair of processes, replaced if one of them fails."""
+    crew: Crew | None = None
+    try:
+        with run.reporter.phase(stage_name, len(pending)) as phase:
+            for name, pairs in pending.items():
+                phase.doing(name)
+                if crew is None:
+                    # The pair's identity: the judge accepts no two replicates of a case from the same pair.
+                    label = f"{stage_name}-{secrets.token_hex(4)}"
+                    crew = Crew(run.stages, run.logs, run.comparison.config, label=label, timed=True)
+                failed = _replicate_case(run, crew, stage_name, name, pairs)
+                if failed is not None:  # the other side has seen half a case
+                    crew.close()
+                    crew = None
+                run.record.save()
+                phase.done(name if failed is None else f"{name}: {failed.side}: {failed.error.kind}")
+    finally:
+        if crew is not None:
+            crew.close()
+
+
+def _replicate_case(run: _Run, crew: Crew, stage_name: str, name: str, pairs: int) -> duet.SideError | None:
+    """Measure one replicate of one case and enter it in the record; return what went wrong, if anything did."""
+    case = run.record.cases[name]
+    number = len(case["replicates"])
+    order = random.Random(f"{run.record.document['seed']}/{name}/{number}")  # noqa: S311 - not for secrets
+    try:
+        result = duet.measure(crew, name, pairs, run.comparison.config, order)
+    except duet.SideError as failed:
+        case[failed.side] |= {"status": "failed", "failure": failed.error.failure()}
+        return failed
+    case["replicates"].append(
+        {"replicate": number, "stage": stage_name, "session": crew.label, "pairs": result["pairs"]}
+    )
+    for side, state in result["host_state"].items():
+        case[side]["host_state"] += [state] if state else []
+    return None
+
+
+def _conclude(comparison: Comparison, record: samples.Record, reporter: Reporter, *, as_json: bool) -> int:
+    """Judge what was measured, write verdict and report, show them; return the exit code."""
+    from tilegate import report  # noqa: PLC0415 - after the measuring
+
+    verdict = judge.judge(record.document)
+    files.write_json(comparison.out / "verdict.json", verdict)
+    files.write_text(comparison.out / "report.md", report.render(verdict))
+    if as_json:
+        json.dump(verdict, sys.stdout, indent=1, allow_nan=False)
+        sys.stdout.write("\n")
+    else:
+        report.show(verdict)
+    reporter.note(f"report: {comparison.out / 'report.md'}")
+    return int(verdict["exit_code"])
+
+
+def _pattern(text: str | None) -> re.Pattern[str] | None:
+    try:
+        return None if text is None else re.compile(text)
+    except re.error as error:
+        raise UsageError(f"-b {text!r} is not a regular expression: {error}") from None
+
+
+@contextlib.contextmanager
+def _ending_on_signals() -> Iterator[None]:
+    """Let SIGTERM (a cancelled job) end the run as Ctrl-C does: with the workers gone and the samples kept."""
+
+    def interrupt(number: int, frame: FrameType | None) -> None:
+        raise KeyboardInterrupt
+
+    before = signal.signal(signal.SIGTERM, interrupt)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)

@@ -1,0 +1,227 @@
+"""What is known of the cases before any is timed: which there are, what the compiler makes of them, and whether they
+compute what they should."""
+
+from __future__ import annotations
+
+import random
+import re
+from collections.abc import Mapping
+from typing import Any
+
+from tilegate.config import GateConfig
+from tilegate.files import UsageError
+from tilegate.progress import Reporter
+from tilegate.samples import Record, new_side
+from tilegate.session import Crew, WorkerError
+
+_LISTED = 5  # cases that an error message names
+_COMPILED_AT_ONCE = 8  # for the timeout: how many cases a suite's precompile takes the time of one for
+
+
+def inspect(crew: Crew, record: Record, pattern: str | None, reporter: Reporter) -> None:
+    """Fill the record with every case of either side that matches `pattern`: its identity at both, and its role.
+
+    Raises:
+        UsageError: there are no such cases.
+    """
+    crew.start()  # all import at the same time
+    catalogues = {name: _catalogue(crew, name) for name in crew.stages}
+    cases = _select(_collect(catalogues), pattern)
+    _identify(crew, cases, record, reporter)
+    _assign_roles(cases, record)
+    record.cases.update(cases)
+    record.save()
+
+
+def check(crew: Crew, record: Record, config: GateConfig, reporter: Reporter) -> None:
+    """Check the results of the head in every case, and of the base where it is timed or where the head is wrong."""
+    pending = [name for name, case in record.cases.items() if _unchecked(case, "head") or _base_to_check(case)]
+    unverified = 0
+    with reporter.phase("check", len(pending)) as phase:
+        for name in pending:
+            case = record.cases[name]
+            phase.doing(name)
+            if _unchecked(case, "head"):
+                _check(crew, _holder(crew, name), name, case["head"], config)
+            if _base_to_check(case):
+                _check(crew, "base", name, case["base"], config)
+            if {case["base"]["status"], case["head"]["status"]} == {"skipped"}:
+                del record.cases[name]
+                phase.done(f"{name}: skipped by the suite")
+                record.save()
+                continue
+            for side in ("base", "head"):
+                if case[side]["status"] == "skipped":
+                    case[side]["status"] = "missing"
+            unverified += case["head"]["status"] == "ok" and not case["head"]["checked"]
+            phase.done(_outcome(name, case))
+            record.save()
+    if unverified:
+        reporter.note(f"{unverified} cases have no check(), so nothing says whether their results are right")
+
+
+def _catalogue(crew: Crew, name: str) -> dict[str, Any]:
+    """Return what the worker found, with the failure of the whole suite if it could not be loaded."""
+    try:
+        return crew.worker(name).catalogue()
+    except WorkerError as error:
+        crew.drop(name)
+        return {"cases": [], "broken": {"": error.failure()}}
+
+
+def _collect(catalogues: Mapping[str, Mapping[str, Any]]) -> dict[str, dict[str, Any]]:
+    """Return all cases of all sides, the base's first, with what is known of each side."""
+    listed = {name: {case["id"]: case for case in found["cases"]} for name, found in catalogues.items()}
+    cases: dict[str, dict[str, Any]] = {}
+    for name in catalogues:
+        for case_id, case in listed[name].items():
+            if case_id not in cases:
+                cases[case_id] = {key: case[key] for key in ("benchmark", "params", "version")}
+    for module in _modules_without_cases(catalogues, listed):
+        cases[module] = {"benchmark": module, "params": [], "version": "0"}
+    for case_id, case in cases.items():
+        case["base"] = _side(case_id, "base", catalogues, listed)
+        holder = "new" if case_id in listed.get("new", {}) and case_id not in listed["head"] else "head"
+        case["head"] = _side(case_id, holder, catalogues, listed)
+        if holder == "new":  # the base's suite does not have it, so the base cannot be asked
+            case["base"] = new_side("missing")
+        case |= {"role": "gated", "replicates": []}
+    return cases
+
+
+def _modules_without_cases(
+    catalogues: Mapping[str, Mapping[str, Any]], listed: Mapping[str, Mapping[str, Any]]
+) -> list[str]:
+    """Return the suite's modules that no side could import: their cases are unknown, and must not be forgotten."""
+    broken = {name: set(found["broken"]) for name, found in catalogues.items() if name != "new"}
+    nowhere = set.intersection(*broken.values()) if broken else set()
+    known = {case["benchmark"] for cases in listed.values() for case in cases.values()}
+    return sorted(
+        module or "(suite)" for module in nowhere if not any(_belongs(benchmark, module) for benchmark in known)
+    )
+
+
+def _side(
+    case_id: str,
+    name: str,
+    catalogues: Mapping[str, Mapping[str, Any]],
+    listed: Mapping[str, Mapping[str, Any]],
+) -> dict[str, Any]:
+    if name not in catalogues:
+        return new_side("missing")
+    if case_id in listed[name]:
+        return new_side()
+    for module, failure in catalogues[name]["broken"].items():
+        if _belongs(case_id, module) or case_id == (module or "(suite)"):
+            if failure["kind"] in ("missing", "skipped"):
+                return new_side("missing")
+            return new_side("failed", {"log": None, **failure})
+    return new_side("missing")
+
+
+def _belongs(benchmark: str, module: str) -> bool:
+    return module == "" or benchmark.startswith(f"{module}.")
+
+
+def _select(cases: dict[str, dict[str, Any]], pattern: str | None) -> dict[str, dict[str, Any]]:
+    if not cases:
+        raise UsageError("the suite has no latency_ benchmarks for this target and tier")
+    if pattern is None:
+        return cases
+    chosen = {case_id: case for case_id, case in cases.items() if re.search(pattern, case_id)}
+    if not chosen:
+        some = "\n  ".join(list(cases)[:_LISTED])
+        more = f"\n  and {len(cases) - _LISTED} more" if len(cases) > _LISTED else ""
+        raise UsageError(f"no case matches -b {pattern!r}; there are\n  {some}{more}")
+    return chosen
+
+
+def _identify(crew: Crew, cases: dict[str, dict[str, Any]], record: Record, reporter: Reporter) -> None:
+    """Compile everything at both commits and take the identity of the generated code."""
+    timeout = crew.config.compile_timeout
+    wanted: dict[str, dict[str, Any]] = {}
+    for case_id, case in cases.items():
+        if case["base"]["status"] == "ok":
+            wanted.setdefault("base", {"cases": []})["cases"].append(case_id)
+        if case["head"]["status"] == "ok":
+            wanted.setdefault(_holder(crew, case_id), {"cases": []})["cases"].append(case_id)
+    with reporter.phase("compile", len(cases)) as phase:
+        phase.doing("all kernels at both revisions")
+        most = max((len(arguments["cases"]) for arguments in wanted.values()), default=0)
+        answers = crew.request_all("precompile", timeout * (1 + most / _COMPILED_AT_ONCE), wanted)
+        for name, answer in answers.items():
+            try:
+                answer()
+            except WorkerError as error:  # which case it was shows below, one by one
+                reporter.note(f"compiling all kernels of {name} at once failed ({error.kind}): {error.message}")
+        for case_id, case in cases.items():
+            phase.doing(case_id)
+            holders = {"base": "base", _holder(crew, case_id): "head"}
+            asked = {name: {"case": case_id} for name, side in holders.items() if case[side]["status"] == "ok"}
+            for name, answer in crew.request_all("artifacts", timeout, asked).items():
+                side = case[holders[name]]
+                try:
+                    side |= answer()
+                except WorkerError as error:
+                    _fail(side, error)
+            phase.done(_outcome(case_id, case))
+    for case_id in [c for c, case in cases.items() if case["base"]["status"] == case["head"]["status"] == "skipped"]:
+        del cases[case_id]
+    for case in cases.values():
+        for side in (case["base"], case["head"]):
+            if side["status"] == "skipped":
+                side["status"] = "missing"
+
+
+def _assign_roles(cases: dict[str, dict[str, Any]], record: Record) -> None:
+    """Cases whose code is identical are not timed, apart from a random sample as negative controls."""
+    identical = sorted(
+        case_id
+        for case_id, case in cases.items()
+        if case["base"]["identity"] is not None and case["base"]["identity"] == case["head"]["identity"]
+    )
+    for case_id in identical:
+        cases[case_id]["role"] = "identical"
+    count = min(record.document["config"]["controls"], len(identical))
+    chosen = random.Random(f"{record.document['seed']}/controls").sample(identical, count)  # noqa: S311 - not secret
+    for case_id in chosen:
+        cases[case_id]["role"] = "control"
+
+
+def _holder(crew: Crew, case_id: str) -> str:
+    """Return which stage has the head's version of a case: "new" if only the head's own suite knows it."""
+    if "new" not in crew.stages:
+        return "head"
+    here = {case["id"] for case in _catalogue(crew, "head")["cases"]}
+    there = {case["id"] for case in _catalogue(crew, "new")["cases"]}
+    return "new" if case_id in there - here else "head"
+
+
+def _unchecked(case: Mapping[str, Any], side: str) -> bool:
+    return case[side]["status"] == "ok" and not case[side]["checked"]
+
+
+def _base_to_check(case: Mapping[str, Any]) -> bool:
+    """The base is timed, or the head is wrong or absent and the question is whether that is the head's doing."""
+    return _unchecked(case, "base") and (case["role"] != "identical" or case["head"]["status"] != "ok")
+
+
+def _check(crew: Crew, name: str, case_id: str, side: dict[str, Any], config: GateConfig) -> None:
+    try:
+        crew.request(name, "setup", config.compile_timeout, case=case_id)
+        side["checked"] = crew.request(name, "check", config.check_timeout)
+        crew.request(name, "teardown", config.check_timeout)
+    except WorkerError as error:
+        _fail(side, error)
+
+
+def _fail(side: dict[str, Any], error: WorkerError) -> None:
+    if error.kind in ("missing", "skipped"):
+        side["status"] = error.kind
+    else:
+        side |= {"status": "failed", "failure": error.failure()}
+
+
+def _outcome(case_id: str, case: Mapping[str, Any]) -> str:
+    failed = [f"{side}: {case[side]['failure']['kind']}" for side in ("base", "head") if case[side]["failure"]]
+    return ": ".join([case_id, *failed])

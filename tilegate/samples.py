@@ -1,0 +1,142 @@
+"""The samples document of a run in its output folder: started, continued, and saved after every step."""
+
+from __future__ import annotations
+
+import hashlib
+import secrets
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from tilegate import __version__, files
+
+SCHEMA = "tilegate-samples/1"
+FILES = ("samples.json", "verdict.json", "report.md")
+
+# What must be equal for a run to continue another: (place in the document, how a message calls it).
+_SAME = (
+    (("tilegate",), "tilegate version"),
+    (("base", "tree"), "base"),
+    (("head", "tree"), "head"),
+    (("target",), "target"),
+    (("tier",), "tier"),
+    (("filter",), "filter"),
+    (("config",), "configuration"),
+    (("environment", "fingerprint"), "environment"),
+)
+
+
+@dataclass
+class Record:
+    """The samples of one run.
+
+    Attributes:
+        path: where they are kept.
+        document: as schemas/samples-1.json describes it.
+        continued: some of it came from an earlier run.
+    """
+
+    path: Path
+    document: dict[str, Any]
+    continued: bool = field(default=False)
+
+    @property
+    def cases(self) -> dict[str, dict[str, Any]]:
+        """The cases by id."""
+        cases: dict[str, dict[str, Any]] = self.document["cases"]
+        return cases
+
+    @property
+    def finished(self) -> bool:
+        """Whether everything was measured."""
+        return self.document["finished"] is not None
+
+    def save(self) -> None:
+        """Write the document atomically: whenever the run is killed, what is on disk is whole."""
+        files.write_json(self.path, self.document)
+
+    def finish(self) -> None:
+        """Say that everything was measured, and save."""
+        self.document["finished"] = _now()
+        self.save()
+
+
+def open_record(out: Path, described: Mapping[str, Any], *, seed: int | None, fresh: bool) -> Record:
+    """Continue the run in `out`, or start one.
+
+    Args:
+        out: the folder; made if missing.
+        described: base, head, target, tier, filter, config and environment of this run.
+        seed: asked for; None takes the seed of the run that is continued, or draws one.
+        fresh: discard what is there.
+
+    Raises:
+        UsageError: `out` cannot be written, or holds the samples of another run.
+    """
+    path = out / FILES[0]
+    try:
+        out.mkdir(parents=True, exist_ok=True)
+        if fresh:
+            for name in FILES:
+                (out / name).unlink(missing_ok=True)
+        exists = path.exists()
+    except OSError as error:
+        raise files.UsageError(f"cannot write to {out}: {error.strerror or error}; name a folder with --out") from error
+    document = {
+        "schema": SCHEMA,
+        "tilegate": __version__,
+        "created": _now(),
+        "finished": None,
+        **described,
+        "seed": secrets.randbelow(2**31) if seed is None else seed,
+        "cases": {},
+    }
+    if not exists:
+        record = Record(path, document)
+        record.save()
+        return record
+    try:
+        found = files.load_samples(path)
+    except files.UsageError as error:
+        raise files.UsageError(f"{error}; --fresh discards it, another --out keeps it") from None
+    differences = [name for place, name in _SAME if _at(found, place) != _at(document, place)]
+    if seed is not None and found["seed"] != seed:
+        differences.append("seed")
+    if differences:
+        raise files.UsageError(
+            f"{out} holds the samples of another run (different {', '.join(differences)}); "
+            "use another --out, or --fresh to discard them"
+        )
+    return Record(path, found, continued=True)
+
+
+def new_side(status: str = "ok", failure: Mapping[str, Any] | None = None) -> dict[str, Any]:
+    """Return one side of a case, before anything is known but its status."""
+    return {
+        "status": status,
+        "failure": None if failure is None else dict(failure),
+        "identity": None,
+        "resources": None,
+        "checked": False,
+        "host_state": [],
+    }
+
+
+def folder_name(parts: Sequence[str], pattern: str | None) -> str:
+    """Return the name of a run's default output folder, from base, head, target and tier, and its filter."""
+    # Runs with different filters are different runs, and neither should be in the other's way.
+    suffix = f"-{hashlib.sha256(pattern.encode()).hexdigest()[:8]}" if pattern is not None else ""
+    return "-".join(parts) + suffix
+
+
+def _at(document: Mapping[str, Any], place: tuple[str, ...]) -> Any:
+    value: Any = document
+    for key in place:
+        value = value[key]
+    return value
+
+
+def _now() -> str:
+    return datetime.now(UTC).isoformat(timespec="seconds")

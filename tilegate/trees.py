@@ -1,0 +1,369 @@
+"""The two commits as folders on disk, without a trace in the user's repository.
+
+No `git worktree` and no checkout: a tree is read into a private index and written to a cache keyed by its hash. The
+user's index, refs, hooks and working tree stay as they are, and an interrupted export leaves only an unnamed folder in
+the cache.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import secrets
+import shutil
+import subprocess
+import tempfile
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from tilegate.files import UsageError
+
+WORKTREE = "WORKTREE"
+"""The revision that stands for the files as they are, uncommitted changes and untracked files included."""
+
+_KEPT_TREES = 24  # exported trees; older ones that no run has used for a week are deleted
+_KEPT_SECONDS = 7 * 86_400
+# Set inside git hooks; they would redirect every command here to another index or repository.
+_LOCAL_VARIABLES = (
+    "GIT_ALTERNATE_OBJECT_DIRECTORIES",
+    "GIT_COMMON_DIR",
+    "GIT_DIR",
+    "GIT_INDEX_FILE",
+    "GIT_NAMESPACE",
+    "GIT_OBJECT_DIRECTORY",
+    "GIT_PREFIX",
+    "GIT_WORK_TREE",
+)
+_QUIET = ("-c", "core.hooksPath=/dev/null", "-c", "core.fsmonitor=false", "-c", "gc.auto=0")
+
+
+@dataclass(frozen=True)
+class Repository:
+    """A git repository.
+
+    Attributes:
+        git_dir: its git directory.
+        top: the root of its working tree; None in a bare repository.
+    """
+
+    git_dir: Path
+    top: Path | None
+
+
+@dataclass(frozen=True)
+class Revision:
+    """What is measured on one side.
+
+    Attributes:
+        rev: as the user named it.
+        commit: its hash; None for WORKTREE.
+        tree: the hash of its tree.
+        objects: where the tree's new objects lie if not in the repository (WORKTREE).
+    """
+
+    rev: str
+    commit: str | None
+    tree: str
+    objects: Path | None = None
+
+    @property
+    def short(self) -> str:
+        """Twelve digits of the commit, or of the tree where there is no commit."""
+        return self.commit[:12] if self.commit else f"worktree-{self.tree[:12]}"
+
+
+def open_repository(path: Path) -> Repository:
+    """Find the repository that `path` lies in.
+
+    Raises:
+        UsageError: there is none, or git is not installed.
+    """
+    found = _git(["rev-parse", "--is-bare-repository", "--absolute-git-dir"], path, check=False)
+    if found.returncode != 0:
+        reason = _last_line(found.stderr)
+        raise UsageError(f"{path} is not in a git repository ({reason}); run this inside one, or name it with --repo")
+    bare, git_dir = found.stdout.splitlines()
+    if bare == "true":
+        return Repository(Path(git_dir), None)
+    top = _git(["rev-parse", "--show-toplevel"], path, check=False)
+    # Inside .git itself there is no working tree, though the repository has one.
+    folder = top.stdout.strip() if top.returncode == 0 else str(Path(git_dir).parent)
+    return Repository(Path(git_dir), Path(folder))
+
+
+def resolve(repository: Repository, rev: str, scratch: Path) -> Revision:
+    """Find the commit and tree that `rev` names.
+
+    Args:
+        repository: where to look.
+        rev: anything `git rev-parse` understands, or WORKTREE.
+        scratch: a folder for the objects of WORKTREE; must live as long as the revision is used.
+
+    Raises:
+        UsageError: no such revision, with what is likely to help.
+    """
+    if rev == WORKTREE:
+        return _snapshot(repository, scratch)
+    found = None
+    if rev and not rev.startswith("-"):
+        found = _in(repository, ["rev-parse", "--verify", "--quiet", f"{rev}^{{commit}}"], check=False)
+    if found is None or found.returncode != 0:
+        raise UsageError(_unknown_revision(repository, rev))
+    commit = found.stdout.strip()
+    tree = _in(repository, ["rev-parse", "--verify", "--quiet", f"{commit}^{{tree}}"]).stdout.strip()
+    return Revision(rev, commit, tree)
+
+
+def dirty_files(repository: Repository, commit: str, paths: Sequence[str]) -> list[str]:
+    """Return the modified and untracked files under `paths` if `commit` is checked out, else nothing."""
+    if repository.top is None:
+        return []
+    checked_out = _in(repository, ["rev-parse", "--verify", "--quiet", "HEAD"], check=False).stdout.strip()
+    if checked_out != commit:
+        return []
+    listed = _in(
+        repository,
+        [
+            "--no-optional-locks",
+            "status",
+            "--porcelain=v1",
+            "-z",
+            "--untracked-files=all",
+            "--no-renames",
+            "--",
+            *paths,
+        ],
+    )
+    return sorted(entry[3:] for entry in listed.stdout.split("\0") if entry)
+
+
+def export(repository: Repository, revision: Revision, needed: Sequence[str], cache: Path) -> Path:
+    """Write the files of `revision` to a folder and return it; nothing is written if it is there and unchanged.
+
+    Args:
+        repository: where the revision lives.
+        revision: which tree.
+        needed: paths in the tree (package, suite) that must be complete: submodules in or above them are exported too.
+        cache: the folder that holds one folder per tree.
+
+    Raises:
+        UsageError: a needed submodule is not here, or the files cannot be written.
+    """
+    submodules = _needed_submodules(repository, revision, needed)
+    name = "-".join([revision.tree, *(commit[:12] for _, commit in submodules)])
+    folder = cache / name
+    try:
+        cache.mkdir(parents=True, exist_ok=True)
+        if folder.is_dir() and _is_intact(repository, revision, folder):
+            os.utime(folder)  # in use: not to be pruned
+            return folder
+        temporary = cache / f".new-{secrets.token_hex(8)}"
+        temporary.mkdir()
+        try:
+            _write_tree(repository.git_dir, revision.tree, temporary, revision.objects)
+            for path, commit in submodules:
+                _export_submodule(repository, revision, path, commit, temporary)
+            if folder.exists():
+                folder.rename(cache / f".old-{secrets.token_hex(8)}")
+            with contextlib.suppress(FileExistsError):  # another run was faster, with the same content
+                temporary.rename(folder)
+        finally:
+            shutil.rmtree(temporary, ignore_errors=True)
+        _prune(cache, keep=folder)
+    except OSError as error:
+        raise UsageError(f"cannot export {revision.rev} to {cache}: {error.strerror or error}") from error
+    return folder
+
+
+def read_file(repository: Repository, revision: Revision, path: str) -> str:
+    """Return the text of one file of the revision.
+
+    Raises:
+        UsageError: it has no such file.
+    """
+    shown = _in(
+        repository, ["cat-file", "blob", f"{revision.tree}:{path}"], _objects(repository, revision), check=False
+    )
+    if shown.returncode != 0:
+        raise UsageError(f"there is no {path}")
+    return shown.stdout
+
+
+def has_path(repository: Repository, revision: Revision, path: str) -> bool:
+    """Return whether the revision has that file or folder."""
+    return _entry(repository, revision, path) != ""
+
+
+def same_path(repository: Repository, one: Revision, other: Revision, path: str) -> bool:
+    """Return whether a file or folder is the same in both revisions; also if neither has it."""
+    return _entry(repository, one, path) == _entry(repository, other, path)
+
+
+def cache_folder() -> Path:
+    """Return where exported trees are kept: $XDG_CACHE_HOME/tilegate/trees, by default under ~/.cache."""
+    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache", "tilegate", "trees")
+
+
+def find_module(tree: Path, name: str) -> Path | None:
+    """Return the folder or file of the top-level module `name` in `tree`, at its root or under src/; None if absent."""
+    for root in (tree, tree / "src"):
+        if (root / name).is_dir():
+            return root / name
+        if (root / f"{name}.py").is_file():
+            return root / f"{name}.py"
+    return None
+
+
+def _entry(repository: Repository, revision: Revision, path: str) -> str:
+    return _in(repository, ["ls-tree", "-z", revision.tree, "--", path], _objects(repository, revision)).stdout
+
+
+def _snapshot(repository: Repository, scratch: Path) -> Revision:
+    """Hash the working tree as it is into a tree whose new objects go to `scratch`."""
+    if repository.top is None:
+        raise UsageError(f"{WORKTREE} needs a working tree, and {repository.git_dir} is a bare repository")
+    objects = scratch / "worktree-objects"
+    objects.mkdir(parents=True, exist_ok=True)
+    with _private_index() as environment:
+        index = Path(_in(repository, ["rev-parse", "--git-path", "index"]).stdout.strip())
+        index = index if index.is_absolute() else repository.top / index
+        if index.exists():  # start from the user's: it knows which files are tracked although they match .gitignore
+            shutil.copyfile(index, environment["GIT_INDEX_FILE"])
+        private = environment | _object_variables(repository.git_dir, objects)
+        added = _git([*_QUIET, "add", "--all"], repository.top, private, check=False)
+        if added.returncode != 0:
+            raise UsageError(f"git cannot read the working tree: {_last_line(added.stderr)}")
+        tree = _git([*_QUIET, "write-tree"], repository.top, private).stdout.strip()
+    return Revision(WORKTREE, None, tree, objects)
+
+
+def _write_tree(git_dir: Path, tree: str, folder: Path, objects: Path | None = None) -> None:
+    with _private_index() as environment:
+        private = environment | _object_variables(git_dir, objects)
+        private |= {"GIT_DIR": str(git_dir), "GIT_WORK_TREE": str(folder)}
+        _git([*_QUIET, "read-tree", tree], folder, private)
+        _git([*_QUIET, "checkout-index", "--all", "--force"], folder, private)
+
+
+def _is_intact(repository: Repository, revision: Revision, folder: Path) -> bool:
+    """Whether nothing was changed or added since the export: a measurement must be of the commit, not of an accident."""
+    with _private_index() as environment:
+        private = environment | _objects(repository, revision)
+        private |= {"GIT_DIR": str(repository.git_dir), "GIT_WORK_TREE": str(folder)}
+        _git([*_QUIET, "read-tree", revision.tree], folder, private)
+        listing = ["status", "--porcelain", "--ignored", "--untracked-files=all"]
+        status = _git([*_QUIET, *listing], folder, private, check=False)
+        return status.returncode == 0 and not status.stdout
+
+
+def _needed_submodules(repository: Repository, revision: Revision, needed: Sequence[str]) -> list[tuple[str, str]]:
+    listed = _in(repository, ["ls-tree", "-r", "-z", revision.tree], _objects(repository, revision)).stdout
+    found = []
+    for entry in filter(None, listed.split("\0")):
+        description, path = entry.split("\t", 1)
+        mode, _, commit = description.split()
+        if mode == "160000" and any(f"{path}/".startswith(f"{n}/") or f"{n}/".startswith(f"{path}/") for n in needed):
+            found.append((path, commit))
+    return found
+
+
+def _export_submodule(repository: Repository, revision: Revision, path: str, commit: str, folder: Path) -> None:
+    here = repository.top / path if repository.top else None
+    fix = f"git submodule update --init -- {path}"
+    if here is None or not (here / ".git").exists():
+        raise UsageError(f"{revision.rev} needs the submodule {path}, which is not here; run `{fix}`")
+    submodule = open_repository(here)
+    if _in(submodule, ["cat-file", "-e", f"{commit}^{{commit}}"], check=False).returncode != 0:
+        raise UsageError(
+            f"{revision.rev} needs commit {commit[:12]} of the submodule {path}, which is not here; run `{fix}`"
+        )
+    if revision.commit is None and _in(submodule, ["status", "--porcelain"]).stdout:
+        raise UsageError(
+            f"the submodule {path} has uncommitted changes, which {WORKTREE} cannot see; commit them in it"
+        )
+    (folder / path).mkdir(parents=True, exist_ok=True)
+    _write_tree(submodule.git_dir, commit, folder / path)
+
+
+def _prune(cache: Path, keep: Path) -> None:
+    """Delete what interrupted exports left, and all but the newest trees, unless used within a week."""
+    now = time.time()
+    folders = sorted((f for f in cache.iterdir() if f.is_dir()), key=lambda f: f.stat().st_mtime, reverse=True)
+    trees = [f for f in folders if not f.name.startswith(".")]
+    left_over = [f for f in folders if f.name.startswith(".") and now - f.stat().st_mtime > 3600]
+    old = [f for f in trees[_KEPT_TREES:] if now - f.stat().st_mtime > _KEPT_SECONDS and f != keep]
+    for folder in left_over + old:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def _unknown_revision(repository: Repository, rev: str) -> str:
+    if _in(repository, ["rev-list", "--all", "-n", "1"], check=False).stdout.strip() == "":
+        return f"there is no revision {rev!r}: the repository has no commits yet; make one first"
+    if _in(repository, ["rev-parse", "--is-shallow-repository"], check=False).stdout.strip() == "true":
+        return (
+            f"there is no revision {rev!r} in this shallow clone; fetch the history: `git fetch --unshallow`, "
+            "or `fetch-depth: 0` for actions/checkout"
+        )
+    return f"there is no revision {rev!r} in this repository; if it exists elsewhere, `git fetch` brings it here"
+
+
+def _objects(repository: Repository, revision: Revision) -> dict[str, str]:
+    return _object_variables(repository.git_dir, revision.objects)
+
+
+def _object_variables(git_dir: Path, objects: Path | None) -> dict[str, str]:
+    if objects is None:
+        return {}
+    environment = {"GIT_DIR": str(git_dir)}
+    real = Path(_git(["rev-parse", "--git-path", "objects"], git_dir, environment).stdout.strip())
+    real = real if real.is_absolute() else git_dir / real
+    return {"GIT_OBJECT_DIRECTORY": str(objects), "GIT_ALTERNATE_OBJECT_DIRECTORIES": str(real)}
+
+
+@contextlib.contextmanager
+def _private_index() -> Iterator[dict[str, str]]:
+    with tempfile.TemporaryDirectory(prefix="tilegate-index-") as folder:
+        yield {"GIT_INDEX_FILE": str(Path(folder, "index"))}
+
+
+def _in(
+    repository: Repository,
+    arguments: Sequence[str],
+    environment: Mapping[str, str] | None = None,
+    *,
+    check: bool = True,
+) -> subprocess.CompletedProcess[str]:
+    return _git(arguments, repository.top or repository.git_dir, environment, check=check)
+
+
+def _git(
+    arguments: Sequence[str], folder: Path, environment: Mapping[str, str] | None = None, *, check: bool = True
+) -> subprocess.CompletedProcess[str]:
+    clean = {key: value for key, value in os.environ.items() if key not in _LOCAL_VARIABLES}
+    try:
+        done = subprocess.run(
+            ["git", *arguments],
+            cwd=folder,
+            env={**clean, "LC_ALL": "C", "GIT_TERMINAL_PROMPT": "0", **(environment or {})},
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            encoding="utf-8",
+            errors="surrogateescape",
+            check=False,
+        )
+    except FileNotFoundError as error:
+        if not folder.is_dir():
+            raise UsageError(f"there is no folder {folder}") from error
+        raise UsageError("git is not installed or not on PATH; install it") from error
+    except NotADirectoryError as error:
+        raise UsageError(f"{folder} is not a folder") from error
+    if check and done.returncode != 0:
+        raise UsageError(f"git {arguments[-1] if arguments else ''} failed: {_last_line(done.stderr)}")
+    return done
+
+
+def _last_line(text: str) -> str:
+    lines = text.strip().splitlines()
+    return lines[-1] if lines else "git gave no reason"

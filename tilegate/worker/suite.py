@@ -1,0 +1,241 @@
+"""One side's suite in this process: its cases, and the case that is set up."""
+
+from __future__ import annotations
+
+import gc
+import importlib
+import itertools
+import os
+import pkgutil
+import sys
+import traceback
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+from tilegate.protocol import JSON, Clock, WrongTreeError, clock_for, digest, register, selection
+from tilegate.protocol.origin import ROOT_VARIABLE
+from tilegate.worker.failures import SkippedError, explain
+
+
+@dataclass(frozen=True)
+class Case:
+    """A benchmark with one combination of its parameters.
+
+    Attributes:
+        id: asv's spelling, ``attention.Forward.latency_forward('decode', 'fixed')``.
+        benchmark: the asv benchmark object that was discovered.
+        values: the parameters.
+        shown: their spelling in the id.
+    """
+
+    id: str
+    benchmark: Any
+    values: tuple[Any, ...]
+    shown: tuple[str, ...]
+
+    def fresh(self) -> Any:
+        """Return a new benchmark object with an instance of its own, so that no case sees what another left."""
+        holder = getattr(self.benchmark.func, "__self__", None)
+        if holder is None:
+            return self.benchmark
+        instance = type(holder)()
+        function = getattr(instance, self.benchmark.func.__name__)
+        sources = [function, instance, *self.benchmark._attr_sources[2:]]
+        return type(self.benchmark)(self.benchmark.name, function, sources)
+
+
+class Side:
+    """A suite and the package under test, imported from the staged folders.
+
+    Args:
+        suite: import name of the suite; `suite_root` holds its files.
+        package: import name of the package; `package_root` holds its files, None if this side has no such package.
+        timed: make the clock, before any code under test is imported.
+    """
+
+    def __init__(
+        self, suite: str, suite_root: str, package: str, package_root: str | None, *, timed: bool = False
+    ) -> None:
+        """Make the clock, and nothing of the code under test yet (see `load`)."""
+        self._suite, self._package = suite, package
+        self._suite_root = Path(suite_root).resolve()
+        self._package_root = Path(package_root).resolve() if package_root else None
+        self._clock: Clock | None = clock_for(selection().target) if timed else None
+        self._cases: dict[str, Case] = {}
+        self._current: Any = None
+        self._launch: Callable[[], object] = _nothing_is_set_up
+        if self._package_root is None:
+            sys.meta_path.insert(0, _Absent(package))
+        else:
+            os.environ[ROOT_VARIABLE] = str(self._package_root)
+
+    def explain(self, error: BaseException, stage: str) -> dict[str, str]:
+        """Classify `error` (see `failures.explain`)."""
+        return explain(error, stage, self._package, self._package_root or Path("/nonexistent"))
+
+    def load(self) -> dict[str, Any]:
+        """Import the whole suite; return its cases and the modules that could not be imported."""
+        register()
+        broken: dict[str, dict[str, str]] = {}
+        for name in self._modules(broken):
+            print(f"imported {name}", flush=True)
+        self._verify()
+        # Modules that failed above fail again here, and asv prints why; the others come from sys.modules.
+        from asv_runner.discovery import disc_benchmarks  # noqa: PLC0415 - only workers need it
+
+        for benchmark in disc_benchmarks(self._suite, ignore_import_errors=True):
+            if benchmark.type == "latency":
+                for case in _cases(benchmark):
+                    self._cases[case.id] = case
+        cases = [
+            {
+                "id": case.id,
+                "benchmark": case.benchmark.name,
+                "params": list(case.shown),
+                "version": str(case.benchmark.version),
+            }
+            for case in self._cases.values()
+        ]
+        return {"cases": cases, "broken": broken}
+
+    def precompile(self, cases: Sequence[str]) -> None:
+        """Compile what `cases` need, as many at a time as the suite wants."""
+        groups: dict[type, list[tuple[Any, ...]]] = {}
+        for case in (self._cases[name] for name in cases):
+            holder = getattr(case.benchmark.func, "__self__", None)
+            if hasattr(type(holder), "precompile"):
+                values = groups.setdefault(type(holder), [])
+                if case.values not in values:
+                    values.append(case.values)
+        for holder_type, params in groups.items():
+            holder_type.precompile(params)  # type: ignore[attr-defined]
+
+    def artifacts(self, case: str) -> dict[str, Any]:
+        """Return the identity of the case's generated code, None if the suite cannot tell, and its resources."""
+        found = self._cases[case]
+        generate = getattr(getattr(found.fresh().func, "__self__", None), "artifacts", None)
+        if generate is None:
+            return {"identity": None, "resources": None}
+        artifacts = generate(*found.values)
+        self._verify()
+        resources = {artifact.name: dict(artifact.resources) for artifact in artifacts if artifact.resources}
+        return {"identity": digest(artifacts), "resources": resources or None}
+
+    def setup(self, case: str) -> None:
+        """Set the case up; the one before is torn down first."""
+        self.teardown()
+        found = self._cases[case]
+        benchmark = found.fresh()
+        benchmark._current_params = found.values
+        self._current = (benchmark, found.values)
+        if benchmark.do_setup():
+            raise SkippedError(f"the suite skips {case} here (NotImplementedError in setup)")
+        self._verify()
+        function, values = benchmark.func, found.values
+        self._launch = lambda: function(*values)
+
+    def check(self) -> bool:
+        """Check the result of the case that is set up; False if the suite has no check for it."""
+        benchmark, values = self._current
+        check = getattr(getattr(benchmark.func, "__self__", None), "check", None)
+        if check is None:
+            return False
+        check(*values)
+        return True
+
+    def warm_up(self, seconds: float) -> None:
+        """Launch for `seconds`."""
+        self._timer().warm_up(self._launch, seconds)
+
+    def measure(self, launches: int) -> list[float]:
+        """Return the seconds of each of `launches` launches."""
+        return self._timer().measure(self._launch, launches)
+
+    def state(self) -> Mapping[str, JSON]:
+        """Return what the device's sensors say."""
+        return self._timer().state()
+
+    def teardown(self) -> None:
+        """Let go of the case that is set up and of its memory."""
+        if self._current is None:
+            return
+        benchmark, _ = self._current
+        self._current, self._launch = None, _nothing_is_set_up
+        benchmark.do_teardown()
+        del benchmark
+        gc.collect()
+        # A caching allocator would keep the memory from the other side, which shares the device.
+        torch = sys.modules.get("torch")
+        if torch is not None and torch.cuda.is_initialized():
+            torch.cuda.empty_cache()
+
+    def _timer(self) -> Clock:
+        if self._clock is None:
+            raise RuntimeError("this worker was started without a clock")
+        return self._clock
+
+    def _modules(self, broken: dict[str, dict[str, str]]) -> Iterator[str]:
+        """Import the suite and its submodules one by one; what fails goes to `broken` under its asv name."""
+        pending = [self._suite]
+        while pending:
+            name = pending.pop(0)
+            try:
+                module = importlib.import_module(name)
+            except BaseException as error:  # a suite may well call sys.exit or pytest.skip
+                traceback.print_exc()
+                broken[name.partition(".")[2]] = self.explain(error, "import")
+                continue
+            yield name
+            pending += [found.name for found in pkgutil.iter_modules(getattr(module, "__path__", ()), f"{name}.")]
+
+    def _verify(self) -> None:
+        """Check that every loaded module of the package and the suite lies in its own tree.
+
+        Raises:
+            WrongTreeError: one does not.
+        """
+        for name, module in list(sys.modules.items()):
+            if name == self._package or name.startswith(f"{self._package}."):
+                _verify_place(name, module, self._package_root)
+            elif name == self._suite or name.startswith(f"{self._suite}."):
+                _verify_place(name, module, self._suite_root)
+
+
+class _Absent:
+    """Hides installed copies of a package that this side does not have."""
+
+    def __init__(self, package: str) -> None:
+        self._package = package
+
+    def find_spec(self, name: str, path: object = None, target: object = None) -> None:
+        """Refuse the package (see importlib.abc.MetaPathFinder)."""
+        if name == self._package:
+            raise ModuleNotFoundError(f"this revision has no package {name!r}", name=name)
+
+
+def _verify_place(name: str, module: ModuleType, root: Path | None) -> None:
+    file = getattr(module, "__file__", None)
+    places = [file] if file else [*getattr(module, "__path__", ())]
+    for place in places:
+        if root is None or not (Path(place).resolve() == root or Path(place).resolve().is_relative_to(root)):
+            raise WrongTreeError(
+                f"{name} was imported from {place}, which is not the tree that is to be measured; look for changes to "
+                "sys.path or __path__ in the suite, or for an editable install"
+            )
+
+
+def _cases(benchmark: Any) -> Iterator[Case]:
+    skipped = [tuple(values) for values in benchmark._skip_tuples]
+    combinations = itertools.product(*benchmark._params) if benchmark._params else [()]
+    shown = itertools.product(*benchmark.params) if benchmark.params else [()]
+    for values, names in zip(combinations, shown, strict=True):
+        if tuple(values) not in skipped:
+            suffix = f"({', '.join(names)})" if names else ""
+            yield Case(f"{benchmark.name}{suffix}", benchmark, tuple(values), tuple(names))
+
+
+def _nothing_is_set_up() -> None:
+    raise RuntimeError("no case is set up")
