@@ -70,6 +70,7 @@ class GateConfig:
     How much is measured:
         screen_pairs: pairs of one case in the screen.
         confirm_pairs: pairs of one case in each replicate of the confirmation.
+        noisy_pairs: the same for further replicates of a case that the noise of its pairs keeps undecided.
         replicates: fresh replicates of a first confirmation.
         max_replicates: replicates after which an undecided case is called inconclusive; they double until then.
         controls: how many cases with identical code are timed all the same, as negative controls.
@@ -103,6 +104,7 @@ class GateConfig:
 
     screen_pairs: int = 8
     confirm_pairs: int = 16
+    noisy_pairs: int = 64
     replicates: int = 2
     max_replicates: int = 8
     controls: int = 4
@@ -137,6 +139,7 @@ _RANGES: Mapping[str, tuple[float, float]] = {
     "power": (0.5, 0.999),
     "screen_pairs": (8, 1000),
     "confirm_pairs": (8, 1000),
+    "noisy_pairs": (8, 1000),
     "replicates": (2, 64),
     "max_replicates": (2, 64),
     "controls": (0, 1000),
@@ -256,6 +259,10 @@ def _check_together(config: GateConfig, where: str) -> None:
     if config.max_replicates < config.replicates:
         raise UsageError(
             f"{where}: max_replicates ({config.max_replicates}) must be at least replicates ({config.replicates})"
+        )
+    if config.noisy_pairs < config.confirm_pairs:
+        raise UsageError(
+            f"{where}: noisy_pairs ({config.noisy_pairs}) must be at least confirm_pairs ({config.confirm_pairs})"
         )
     if config.max_launches < config.min_launches:
         raise UsageError(

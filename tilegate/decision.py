@@ -226,7 +226,7 @@ def next_step(
     open_question = abs(evidence.interval.estimate) >= math.log1p(config.regression) and not shown
     if have >= config.max_replicates or not (finding is Finding.UNDECIDED or open_question):
         return DONE
-    return Step("confirm", min(have, config.max_replicates - have), config.confirm_pairs)
+    return Step("confirm", min(have, config.max_replicates - have), _further_pairs(evidence, have, config))
 
 
 def smallest_detectable_effect(evidence: Evidence, replicates: int, config: GateConfig, suspects: int) -> float:
@@ -244,19 +244,27 @@ def smallest_detectable_effect(evidence: Evidence, replicates: int, config: Gate
     power = 1 - (1 - config.power) / 2
     variance_of_a_pair = evidence.pair_error**2 * evidence.pairs
     at_most = config.max_replicates
+    further = _further_pairs(evidence, replicates, config)
+    most_pairs = config.replicates * config.confirm_pairs + (at_most - config.replicates) * further
 
     first = math.sqrt(variance_of_a_pair / config.screen_pairs + evidence.bias**2)
     promised = math.log1p(config.promise) - stats.normal_quantile(config.miss) * first
     noticed = min(math.log1p(config.screen), promised) + stats.normal_quantile(1 - power) * first
 
     shown = stats.smallest_detectable_effect(
-        math.sqrt(variance_of_a_pair / (at_most * config.confirm_pairs) + evidence.bias**2 / at_most),
+        math.sqrt(variance_of_a_pair / most_pairs + evidence.bias**2 / at_most),
         tail=config.alpha / (config.looks() * max(1, suspects)),
         power=power,
         null=math.log1p(config.tolerated),
         least=math.log1p(config.regression),
     )
     return max(noticed, shown)
+
+
+def _further_pairs(evidence: Evidence, replicates: int, config: GateConfig) -> int:
+    """Return how many pairs each further replicate gets: more only where it is not bias that rules the error."""
+    noisy = evidence.pair_error > evidence.bias / math.sqrt(replicates)
+    return config.noisy_pairs if noisy else config.confirm_pairs
 
 
 def _agree(estimates: Sequence[float], config: GateConfig) -> bool:
