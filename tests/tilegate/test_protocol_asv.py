@@ -56,8 +56,10 @@ found = [[b.name, b.type, b.unit, b.version, b.params, b.rounds] for b in disc_b
 benchmark = get_benchmark_from_name(root, name, extra_params=extra)
 benchmark.do_setup()
 result = benchmark.do_run()
+from asv_runner.benchmarks import benchmark_types
 from suite.kernels import Counted
-print(json.dumps({"found": found, "result": result, "launches": Counted.launches}))
+types = [each.__name__ for each in benchmark_types]
+print(json.dumps({"types": types, "found": found, "result": result, "launches": Counted.launches}))
 """
 
 
@@ -83,7 +85,9 @@ def run(tmp_path):
 
 
 def test_asv_finds_latency_benchmarks_once(run):
-    found = run("kernels.latency_alone")["found"]
+    outcome = run("kernels.latency_alone")
+    assert outcome["types"].count("LatencyBenchmark") == 1
+    found = outcome["found"]
     assert sorted(entry[0] for entry in found) == ["kernels.Counted.latency_launch", "kernels.latency_alone"]
     counted = next(entry for entry in found if "Counted" in entry[0])
     assert counted[1:] == ["latency", "seconds", "7", [["1", "2"], ["'a'"]], 1]
