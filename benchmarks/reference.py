@@ -74,12 +74,12 @@ def check(
     k: torch.Tensor,
     v: torch.Tensor,
     out: torch.Tensor,
-    lse: torch.Tensor,
+    lse: torch.Tensor | None,
     *,
     causal: bool,
     softmax_scale: float,
     limit: int = CHECKED_SCORES,
-) -> tuple[Agreement, Agreement]:
+) -> tuple[Agreement, ...]:
     """Compare a kernel's output and LSE with the reference.
 
     A problem of more than `limit` scores is compared in part: the first and the last rows of as many heads as
@@ -87,11 +87,12 @@ def check(
 
     Args:
         q, k, v, causal, softmax_scale: the problem, as in `attention`.
-        out, lse: what the kernel made of it: `out` like q, `lse` (batch, heads, seqlen_q) float32.
+        out, lse: what the kernel made of it: `out` like q, `lse` (batch, heads, seqlen_q) float32; None for a kernel
+            that gives no LSE.
         limit: see above.
 
     Returns:
-        The agreement of `out` and of `lse`.
+        The agreement of `out` and, where there is one, of `lse`.
 
     Raises:
         WrongResult: either is out of tolerance, is NaN, or is not exactly 0 / -inf in a row that sees nothing.
@@ -106,11 +107,12 @@ def check(
         _, plain_lse = chunk.attend(problem, torch.float32)
         empty = expected_lse == -math.inf
         compared_out.add(chunk.of_rows(out), expected, plain, _rounding(expected.to(q.dtype)), empty[..., None])
-        compared_lse.add(
-            chunk.of_lse(lse), expected_lse, plain_lse, _rounding(expected_lse.float()) + dot_product_error / 2, empty
-        )
+        if lse is not None:
+            allowance = _rounding(expected_lse.float()) + dot_product_error / 2
+            compared_lse.add(chunk.of_lse(lse), expected_lse, plain_lse, allowance, empty)
     shape = f"q {tuple(q.shape)}, k {tuple(k.shape)}, {str(q.dtype).removeprefix('torch.')}, causal={causal}"
-    return compared_out.verdict(shape, checked), compared_lse.verdict(shape, checked)
+    compared = [compared_out] if lse is None else [compared_out, compared_lse]
+    return tuple(comparison.verdict(shape, checked) for comparison in compared)
 
 
 @dataclass(frozen=True)
