@@ -226,6 +226,8 @@ def _measured(case: Mapping[str, Any], config: GateConfig, target: str) -> _Meas
     if len(set(numbers)) < len(numbers):
         raise _UnsoundError("two of its replicates have the same number")
     for replicate in replicates:
+        if len(replicate["pairs"]) > max(config.screen_pairs, config.noisy_pairs):
+            raise _UnsoundError("a replicate has more pairs than are ever asked for: it was measured until it pleased")
         for pair in replicate["pairs"]:
             if len(pair["base"]) != len(pair["head"]):
                 raise _UnsoundError("a pair has more launches of one side than of the other")
@@ -292,7 +294,7 @@ def _gated(
                 f"suspicious in the screen ({about}), and confirmed in {count} of {config.replicates} fresh replicates"
             )
         else:
-            verdict, reason = "pass", f"the screen excludes more than {most}"
+            verdict, reason = "pass", f"no sign of a change in the screen, which excludes more than {most}"
         return _entry(case, verdict, reason, numbers=_numbers(m, evidence, config, suspects, None))
 
     finding, slower, faster = found
@@ -301,7 +303,7 @@ def _gated(
     if finding is Finding.SLOWER:
         verdict, reason = (
             "regressed",
-            f"{about} {in_fresh}; {_percent(math.log1p(config.tolerated))} or less is excluded",
+            f"{about} {in_fresh}; a slowdown of only {100 * config.tolerated:g} % is excluded",
         )
     elif finding is Finding.FASTER:
         verdict, reason = "improved", f"{about} {in_fresh}"
@@ -399,11 +401,11 @@ def _controls(
     limit = max(limit, math.log1p(config.screen))
     report |= {"shift": shift, "shift_limit": limit}
     if moved:
-        reason = f"{len(moved)} of {len(timed)} cases with identical code seemed to change"
+        reason = f"{len(moved)} of {_cases(len(timed))} with identical code seemed to change"
     elif abs(shift) > limit:
-        reason = f"cases with identical code changed together, by {_percent(shift)}"
+        reason = f"{_cases(len(timed))} with identical code changed together, by {_percent(shift)}"
     else:
-        reason = f"{len(timed)} cases with identical code stood still (together {_percent(shift)})"
+        reason = f"{_cases(len(timed))} with identical code stood still (together {_percent(shift)})"
     return {**report, "reason": reason}
 
 
@@ -447,7 +449,7 @@ def _doubts(
     if lost := sum(entry["verdict"] == "removed" and not _may_go(name, config) for name, entry in cases.items()):
         doubts.append(f"{_cases(lost)} removed without leave (allow_removed in the base's pyproject gives it)")
     if moving := sum(bool(m.screen) and not _settled(m, config) for m in controls.values()):
-        doubts.append(f"{_cases(moving)} with identical code seemed to move and not measured again")
+        doubts.append(f"{_cases(moving)} with identical code seemed to move, not measured again")
     if not any(m.screen for m in (*gated.values(), *controls.values())):
         doubts.append("nothing was measured")
     return doubts

@@ -19,6 +19,7 @@ _MOST_ROWS = 60
 _MOST_MESSAGES = 8
 _LONGEST_NAME = 160
 _LONGEST_MESSAGE = 2000
+_LOG_WIDTH = 140  # columns, where the output is no terminal
 
 _WORST_FIRST = ("regressed", "inconclusive", "warning", "improved", "pass", "new", "removed", "waived", "unchanged")
 _MARKS = {"pass": "✅", "regressed": "❌", "broken": "💥", "inconclusive": "❔", "environment-invalid": "⚠️"}
@@ -69,22 +70,28 @@ def show(verdict: Mapping[str, Any]) -> None:
     from rich.table import Table  # noqa: PLC0415
     from rich.text import Text  # noqa: PLC0415
 
-    console = Console()
+    console = Console(highlight=False)
+    if not console.is_terminal:
+        console = Console(width=_LOG_WIDTH, highlight=False)  # a log is as wide as its lines
     table = Table(box=None, pad_edge=False)
-    for heading in ("verdict", "case", "base", "head", "change", "interval", "detects", "why"):
-        table.add_column(heading, overflow="fold", justify="right" if heading in ("base", "head", "change") else "left")
+    for heading in ("verdict", "case", "base", "head", "change", "interval", "detects"):
+        at_right = heading in ("base", "head", "change", "detects")
+        table.add_column(heading, justify="right" if at_right else "left", overflow="fold", no_wrap=heading != "case")
     rows = sorted(
         (item for item in verdict["cases"].items() if item[1]["role"] != "identical"), key=lambda i: _badness(i[1])
     )
     for case_id, case in rows[:_MOST_ROWS]:
-        cells = (case["verdict"], plain(case_id), *_figures(case), case["reason"])
+        cells = (case["verdict"], plain(case_id), *_figures(case))
         table.add_row(*(Text(cell) for cell in cells), style=_COLOURS.get(case["verdict"]))
-        if case["failure"] is not None:
-            lines = plain(case["failure"]["message"], lines=True, limit=_LONGEST_MESSAGE)
-            table.add_row(Text(""), Text(lines, style="red"))
     console.print(table)
     if len(rows) > _MOST_ROWS:
         console.print(Text(f"… and {len(rows) - _MOST_ROWS} more, in verdict.json"))
+    explained = [item for item in rows if item[1]["verdict"] not in ("pass", "unchanged")]
+    for case_id, case in explained[:_MOST_MESSAGES]:
+        console.print(Text(f"\n{plain(case_id)}\n  {case['verdict']}: {case['reason']}"))
+        if case["failure"] is not None:
+            message = plain(case["failure"]["message"], lines=True, limit=_LONGEST_MESSAGE)
+            console.print(Text("\n".join(f"  | {line}" for line in message.split("\n"))))
     counts = ", ".join(f"{count} {name}" for name, count in verdict["counts"].items() if count)
     console.print(Text(f"\n{counts or 'no cases'} · controls: {verdict['controls']['reason']}"))
     style = f"bold {_COLOURS.get(verdict['verdict'], 'yellow')}"

@@ -107,6 +107,8 @@ def wilcoxon_greater(d: Array, shift: float = 0.0) -> float:
     if not x.any():
         return 1.0
     ranks = _doubled_ranks(np.abs(x))
+    if not (ranks % 2).any():
+        ranks = ranks // 2  # no ties: the same numbers again for every sample of this size
     statistic = int(ranks[x > 0].sum())
     distribution = _sum_distribution(tuple(int(r) for r in np.sort(ranks[x != 0])))
     return min(1.0, float(distribution[statistic:].sum()))
@@ -174,7 +176,7 @@ def smallest_detectable_effect(error: float, *, tail: float, power: float, null:
 @functools.lru_cache(maxsize=256)
 def _tail_of_ranks(n: int) -> Array:
     """Return P(W <= w) for the signed-rank sum W of n distinct values under the null, for every w."""
-    return np.cumsum(_sum_distribution(tuple(range(2, 2 * n + 1, 2)))[::2])
+    return np.cumsum(_sum_distribution(tuple(range(1, n + 1))))
 
 
 def _critical(n: int, tail: float) -> int:
@@ -194,13 +196,15 @@ def _doubled_ranks(values: Array) -> npt.NDArray[np.int64]:
     return ranks
 
 
-@functools.lru_cache(maxsize=256)
+@functools.lru_cache(maxsize=32)  # a megabyte each for 500 pairs with ties
 def _sum_distribution(ranks: tuple[int, ...]) -> Array:
     """Return the distribution of a sum that holds each of `ranks` with probability one half."""
-    distribution = np.ones(1)
+    distribution = np.zeros(sum(ranks) + 1)
+    distribution[0] = 1.0
+    top = 1  # entries beyond are still zero
     for rank in ranks:
-        longer = np.zeros(len(distribution) + rank)
-        longer[: len(distribution)] += distribution / 2
-        longer[rank:] += distribution / 2
-        distribution = longer
+        half = distribution[:top] / 2
+        distribution[:top] = half
+        distribution[rank : rank + top] += half
+        top += rank
     return distribution

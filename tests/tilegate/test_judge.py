@@ -249,6 +249,10 @@ def measure_until_it_pleases(built):
         built["replicates"].append({**copy.deepcopy(built["replicates"][1]), "replicate": i, "session": f"again-{i}"})
 
 
+def add_pairs_until_it_pleases(built):
+    built["replicates"][1]["pairs"] *= 5
+
+
 def claim_identical_code(built):
     built["role"] = "identical"
 
@@ -287,6 +291,7 @@ def succeed_with_a_failure(built):
         one_launch_a_turn,
         always_base_first,
         measure_until_it_pleases,
+        add_pairs_until_it_pleases,
         claim_identical_code,
         claim_to_be_a_control,
         gate_identical_code,
