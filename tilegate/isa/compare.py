@@ -1,0 +1,190 @@
+"""`tilegate isa diff`: the compiled kernels of two revisions, paired by the benchmark cases that run them."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import re
+import tempfile
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from dataclasses import asdict, dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from tilegate import __version__, files, trees
+from tilegate.isa import command
+from tilegate.isa.analysis import Analysis
+from tilegate.isa.rules import INFO, Difference, compare
+from tilegate.isa.store import default_store
+from tilegate.isa.survey import Survey
+
+SCHEMA = "tilegate-isa-diff/1"
+
+_WORST_FIRST = ("broken", "regressed", "inconclusive", "warning", "removed", "improved", "new", "pass", "unchanged")
+_EXIT = {"broken": 3, "regressed": 1, "inconclusive": 4}
+
+
+@dataclass(frozen=True)
+class Pair:
+    """A kernel of the base and the kernel of the head that took its place.
+
+    Attributes:
+        arch: the chip.
+        base, head: ids of the kernels; None where a side has none. They differ when a policy chooses another tile.
+        cases: the benchmark cases that ran the base's and now run the head's.
+        difference: what changed.
+    """
+
+    arch: str
+    base: str | None
+    head: str | None
+    cases: tuple[str, ...]
+    difference: Difference
+
+    def to_json(self) -> dict[str, Any]:
+        """Return plain values."""
+        return asdict(self)
+
+
+def pair(
+    base: Mapping[str, tuple[str, ...]], head: Mapping[str, tuple[str, ...]]
+) -> dict[tuple[str | None, str | None], tuple[str, ...]]:
+    """Pair the kernels of two revisions.
+
+    Kernels are paired by the cases that run them: when a policy now gives a case another tile, that tile is compared with
+    the one it replaces. Kernels that no case runs are paired by id.
+
+    Args:
+        base: the base's kernels: id to cases.
+        head: the head's.
+
+    Returns:
+        (base id or None, head id or None) to the cases they share, in the base's order.
+    """
+    pairs: dict[tuple[str | None, str | None], list[str]] = {}
+    # Kernels of one configuration are told apart by the name after " #".
+    after = {(case, _suffix(id)): id for id, cases in head.items() for case in cases}
+    before = {(case, _suffix(id)): id for id, cases in base.items() for case in cases}
+    for key, id in before.items():
+        pairs.setdefault((id, after.get(key)), []).append(key[0])
+    for key, id in after.items():
+        if key not in before:
+            pairs.setdefault((None, id), []).append(key[0])
+    for id in base:
+        if not any(id == known for known, _ in pairs):
+            pairs[id, id if id in head else None] = []
+    for id in head:
+        if not any(id == known for _, known in pairs):
+            pairs[None, id] = []
+    return {key: tuple(cases) for key, cases in pairs.items()}
+
+
+def run_diff(args: argparse.Namespace) -> int:
+    """Carry out `tilegate isa diff`; return the exit code. Raises as `tilegate.isa.command.run`."""
+    toolchains = command.toolchains_of(args)
+    store = default_store()
+    with tempfile.TemporaryDirectory(prefix="tilegate-isa-") as scratch:
+        repository = trees.open_repository(args.repo.resolve())
+        surveys, revisions = {}, {}
+        for side in ("base", "head"):
+            revisions[side] = trees.resolve(repository, getattr(args, side), Path(scratch, f"{side}-objects"))
+        for side, revision in revisions.items():
+            folder = Path(scratch, side)
+            with command.lowering_of(repository, revision, revisions["base"], folder, store) as lowering:
+                # Every kernel, whatever -b: a tile that replaces a matching one need not match itself.
+                surveys[side] = command.run_survey(lowering, toolchains, None, side)
+    pairs = tuple(kept for kept in pairs_of(surveys["base"], surveys["head"]) if _matches(kept, args.bench))
+    verdict, code = conclude(pairs)
+    document = {
+        "schema": SCHEMA,
+        "tilegate": __version__,
+        "created": datetime.now(UTC).isoformat(timespec="seconds"),
+        **{side: {"rev": r.rev, "commit": r.commit, "tree": r.tree} for side, r in revisions.items()},
+        "verdict": verdict,
+        "exit_code": code,
+        "toolchains": {arch: dict(identity) for arch, identity in surveys["base"].toolchains.items()},
+        "pairs": [kept.to_json() for kept in pairs],
+    }
+    report = render(pairs, verdict, f"{revisions['base'].short} -> {revisions['head'].short}")
+    if args.out:
+        files.write_json(args.out / "isa.json", document)
+        files.write_text(args.out / "isa.md", report)
+    print(json.dumps(document, indent=1) if args.json else report)
+    return code
+
+
+def pairs_of(base: Survey, head: Survey) -> Iterator[Pair]:
+    """Compare two surveys, which must have been made with the same toolchains.
+
+    Raises:
+        ValueError: they were not.
+    """
+    if base.toolchains != head.toolchains:
+        raise ValueError("two revisions are compared under one toolchain only")
+    for arch in base.kernels:
+        sides = [{kernel.id: kernel for kernel in side.kernels[arch]} for side in (base, head)]
+        for (before, after), cases in pair(*({k.id: k.cases for k in side.values()} for side in sides)).items():
+            analyses: list[Analysis | None] = [
+                side[id].analysis if id is not None else None for side, id in zip(sides, (before, after), strict=True)
+            ]
+            yield Pair(arch, before, after, cases, compare(*analyses))
+
+
+def conclude(pairs: tuple[Pair, ...]) -> tuple[str, int]:
+    """Return the run's verdict and exit code: the worst of its pairs, and never a pass for nothing."""
+    verdicts = {kept.difference.verdict for kept in pairs}
+    # A case that lost its kernel is a hole in the comparison; a kernel that no case ran may go.
+    if any(kept.difference.verdict == "removed" and kept.cases for kept in pairs):
+        verdicts.add("inconclusive")
+    if not pairs:
+        return "inconclusive", command.EXIT_NOTHING
+    return next(((v, _EXIT[v]) for v in _EXIT if v in verdicts), ("pass", 0))
+
+
+def render(pairs: tuple[Pair, ...], verdict: str, title: str) -> str:
+    """Return the report as Markdown: worst first, kernels without consequences only counted.
+
+    Every string that comes from a revision is inside a code span.
+    """
+    counts = Counter(kept.difference.verdict for kept in pairs)
+    lines = [f"## Compiled kernels: {verdict}", "", title, ""]
+    lines.append(
+        ", ".join(f"{counts[name]} {name}" for name in _WORST_FIRST if counts[name]) or "no kernel was compared"
+    )
+    for kept in sorted(pairs, key=lambda kept: _WORST_FIRST.index(kept.difference.verdict)):
+        difference = kept.difference
+        if difference.verdict in ("pass", "unchanged") and not difference.changes:
+            continue
+        name = (
+            _code(kept.head or kept.base or "")
+            if kept.base in (None, kept.head) or kept.head is None
+            else (f"{_code(kept.base or '')} -> {_code(kept.head)}")
+        )
+        cases = f", {len(kept.cases)} cases" if kept.cases else ""
+        lines += ["", f"**{difference.verdict}** {kept.arch} {name}{cases}", ""]
+        lines += [
+            f"- {change.severity}: {_code(change.message)}" for change in difference.changes if change.severity != INFO
+        ]
+        rest = [change.message for change in difference.changes if change.severity == INFO]
+        if rest:
+            lines.append(f"- also: {'; '.join(_code(message) for message in rest)}")
+    return "\n".join(lines) + "\n"
+
+
+def _suffix(id: str) -> str:
+    return id.partition(" #")[2]
+
+
+def _matches(kept: Pair, pattern: str | None) -> bool:
+    texts = (kept.base or "", kept.head or "", *kept.cases)
+    return pattern is None or any(re.search(pattern, text) for text in texts)
+
+
+def _code(text: str) -> str:
+    """Put text into a code span that nothing in it can end."""
+    shown = "".join(character if character.isprintable() else "?" for character in text)
+    fence = "`" * (1 + max((len(run) for run in re.findall("`+", shown)), default=0))
+    pad = " " if "`" in shown else ""
+    return f"{fence}{pad}{shown}{pad}{fence}"

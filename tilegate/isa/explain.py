@@ -1,0 +1,37 @@
+"""Why a kernel may have become slower: the difference of its compiled code, in sentences, for the gate's report."""
+
+from __future__ import annotations
+
+from tilegate.files import UsageError
+from tilegate.isa import ptxas
+from tilegate.isa.analysis import analyse
+from tilegate.isa.rules import INFO, compare
+from tilegate.isa.store import Store, default_store
+from tilegate.isa.toolchain import ToolchainError, find_toolchain
+from tilegate.protocol.artifacts import Artifact
+
+_MOST_INFO = 4  # lines of mere information; the causes come first and are all shown
+
+
+def explain(base_artifact: Artifact, head_artifact: Artifact, arch: str, store: Store | None = None) -> list[str]:
+    """Return what changed in the compiled code, likeliest causes first; empty if nothing did.
+
+    Never raises for what is missing here: without a compiler for the chip the one sentence says so.
+
+    Args:
+        base_artifact: the kernel at the base.
+        head_artifact: the same at the head.
+        arch: "gfx942", … (compiled with hipcc or clang) or "sm_90", … (ptxas's report, where nvcc is).
+        store: the cache; the default one if None.
+    """
+    cache = store or default_store()
+    try:
+        if arch.startswith("sm_"):
+            return ptxas.explain(base_artifact, head_artifact, arch, cache)
+        toolchain = find_toolchain(arch)
+        base, head = (analyse(artifact, toolchain, cache) for artifact in (base_artifact, head_artifact))
+    except (ToolchainError, UsageError, ValueError) as error:
+        return [f"the compiled code was not compared: {error}"]
+    changes = compare(base, head).changes
+    causes = [change.message for change in changes if change.severity != INFO]
+    return causes + [change.message for change in changes if change.severity == INFO][:_MOST_INFO]

@@ -1,0 +1,68 @@
+"""The process that generates kernels of one revision: loads the suite's `kernels` module and answers requests.
+
+    python -P -m tilegate.isa.lowering_worker REQUESTS_FD REPLIES_FD SUITE PACKAGE PACKAGE_ROOT
+
+A request is {"op": "configurations", "arch"} or {"op": "lower", "arch", "id"}, one JSON line; a reply is {"ok": result} or
+{"failure": {"kind", "message"}}. Whatever the code under test prints goes to stdout and stderr, not into the replies.
+"""
+
+from __future__ import annotations
+
+import importlib
+import json
+import os
+import sys
+import traceback
+from dataclasses import asdict
+from pathlib import Path
+from types import ModuleType
+from typing import IO, Any
+
+from tilegate.protocol import Artifact, verify_origin
+from tilegate.protocol.origin import ROOT_VARIABLE
+from tilegate.worker.failures import explain
+
+MODULE = "kernels"
+"""The module of a suite that says which kernels there are (`configurations`) and generates them (`lower`)."""
+
+
+def main() -> None:
+    """Serve requests until the pipe closes."""
+    source, target = (int(argument) for argument in sys.argv[1:3])
+    suite, package, root = sys.argv[3:6]
+    for descriptor in (source, target):
+        os.set_inheritable(descriptor, False)
+    os.environ[ROOT_VARIABLE] = root
+    with os.fdopen(source, encoding="utf-8") as requests, os.fdopen(target, "w", encoding="utf-8") as replies:
+        _serve(requests, replies, suite, package, Path(root))
+
+
+def _serve(requests: IO[str], replies: IO[str], suite: str, package: str, root: Path) -> None:
+    kernels: ModuleType | None = None
+    for line in requests:
+        request = json.loads(line)
+        try:
+            kernels = kernels or _load(suite, package)
+            reply: dict[str, Any] = {"ok": _answer(kernels, request)}
+        except BaseException as error:  # SystemExit of the code under test, too
+            traceback.print_exc()
+            reply = {"failure": explain(error, "artifacts", package, root)}
+        replies.write(json.dumps(reply) + "\n")
+        replies.flush()
+
+
+def _load(suite: str, package: str) -> ModuleType:
+    kernels = importlib.import_module(f"{suite}.{MODULE}")
+    verify_origin(importlib.import_module(package))
+    return kernels
+
+
+def _answer(kernels: ModuleType, request: dict[str, str]) -> Any:
+    if request["op"] == "configurations":
+        return {str(id): [str(case) for case in cases] for id, cases in kernels.configurations(request["arch"]).items()}
+    made: list[Artifact] = kernels.lower(request["id"], request["arch"])
+    return [asdict(artifact) for artifact in made]
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,109 @@
+"""CUDA kernels: registers, shared memory and spills, from the report of ptxas, where nvcc is installed."""
+
+from __future__ import annotations
+
+import importlib.util
+import re
+import subprocess
+import tempfile
+from dataclasses import dataclass
+from pathlib import Path
+
+from tilegate.environment import compiler_path, tool_version
+from tilegate.isa.figures import dynamic_lds_of
+from tilegate.isa.store import Store, key_of
+from tilegate.isa.toolchain import ToolchainError
+from tilegate.protocol.artifacts import Artifact
+
+_TIMEOUT = 600.0
+_USED = re.compile(r"Used (\d+) registers")
+_STATIC = re.compile(r"(\d+) bytes smem")
+_SPILLS = re.compile(r"(\d+) bytes stack frame, (\d+) bytes spill stores, (\d+) bytes spill loads")
+_FUNCTION = re.compile(r"Compiling entry function '(\S+)'")
+
+
+@dataclass(frozen=True)
+class Report:
+    """What ptxas says of one kernel; bytes but for registers, which are a thread's."""
+
+    registers: int
+    shared_static: int
+    stack: int
+    spill_stores: int
+    spill_loads: int
+
+
+def parse(text: str) -> dict[str, Report]:
+    """Read the output of `ptxas --verbose`: kernels by their symbol."""
+    parts = _FUNCTION.split(text)
+    found = {}
+    for name, body in zip(parts[1::2], parts[2::2], strict=True):
+        used, static, spills = _USED.search(body), _STATIC.search(body), _SPILLS.search(body)
+        if used:
+            stack, stores, loads = (int(value) for value in spills.groups()) if spills else (0, 0, 0)
+            found[name] = Report(int(used[1]), int(static[1]) if static else 0, stack, stores, loads)
+    return found
+
+
+def report(artifact: Artifact, arch: str, store: Store) -> Report:
+    """Compile a generated CUDA kernel and return ptxas's report of it.
+
+    Raises:
+        ToolchainError: there is no nvcc.
+        ValueError: it does not compile.
+    """
+    nvcc = compiler_path("cuda")
+    if nvcc is None:
+        raise ToolchainError("there is no nvcc here; install the CUDA toolkit, or set CUDA_HOME to where it is")
+    key = key_of("ptxas", artifact.source, arch, tool_version(nvcc))
+    text = store.get(key)
+    if text is None:
+        text = _compile(artifact.source, arch, nvcc)
+        store.put(key, text)
+    reports = parse(text)
+    if not reports:
+        raise ValueError(f"{artifact.name}: ptxas reported no kernel")
+    return reports.get(artifact.name) or next(iter(reports.values()))
+
+
+def explain(base_artifact: Artifact, head_artifact: Artifact, arch: str, store: Store) -> list[str]:
+    """Return what changed, likeliest causes first. Raises as `report`."""
+    base, head = (report(artifact, arch, store) for artifact in (base_artifact, head_artifact))
+    shared = tuple(dynamic_lds_of(artifact) for artifact in (base_artifact, head_artifact))
+    compared = (
+        ("bytes spilled (stores)", base.spill_stores, head.spill_stores),
+        ("bytes spilled (loads)", base.spill_loads, head.spill_loads),
+        ("registers a thread", base.registers, head.registers),
+        ("dynamic shared memory, bytes", *shared),
+        ("static shared memory, bytes", base.shared_static, head.shared_static),
+        ("stack, bytes", base.stack, head.stack),
+    )
+    return [f"{name} {before:,} -> {after:,}" for name, before, after in compared if before != after]
+
+
+def _compile(source: str, arch: str, nvcc: str) -> str:
+    # TileLang compiles Hopper kernels for the "a" variant: only it has the warpgroup matrix instructions.
+    suffix = "a" if int(re.sub(r"\D", "", arch)) >= 90 and not arch.endswith("a") else ""
+    found = importlib.util.find_spec("tilelang")
+    root = Path(next(iter(found.submodule_search_locations))) if found and found.submodule_search_locations else None
+    includes = ["-I", str(root / "src"), "-I", str(root / "3rdparty" / "cutlass" / "include")] if root else []
+    with tempfile.TemporaryDirectory(prefix="tilegate-isa-") as folder:
+        path = Path(folder, "kernel.cu")
+        path.write_text(source, encoding="utf-8")
+        command = [nvcc, "-std=c++17", "-O3", "-w", "-cubin", f"-arch={arch}{suffix}", "-Xptxas", "-v", *includes]
+        try:
+            done = subprocess.run(
+                [*command, "-o", str(Path(folder, "kernel.cubin")), str(path)],
+                capture_output=True,
+                text=True,
+                errors="replace",
+                timeout=_TIMEOUT,
+                stdin=subprocess.DEVNULL,
+                check=False,
+            )
+        except subprocess.TimeoutExpired:
+            raise ValueError(f"nvcc took longer than {_TIMEOUT:.0f} s") from None
+    if done.returncode != 0:
+        errors = [line.replace(f"{folder}/", "") for line in done.stderr.splitlines() if "error" in line]
+        raise ValueError("nvcc rejects the kernel: " + "\n".join(errors[:3]))
+    return done.stderr + done.stdout
