@@ -26,7 +26,7 @@ def inspect(crew: Crew, record: Record, pattern: str | None, reporter: Reporter)
     """
     crew.start()  # all import at the same time
     catalogues = {name: _catalogue(crew, name) for name in crew.stages}
-    cases = _select(_collect(catalogues), pattern)
+    cases = _select(*_collect(catalogues), pattern)
     _identify(crew, cases, record, reporter)
     _assign_roles(cases, record)
     record.cases.update(cases)
@@ -69,15 +69,19 @@ def _catalogue(crew: Crew, name: str) -> dict[str, Any]:
         return {"cases": [], "broken": {"": error.failure()}}
 
 
-def _collect(catalogues: Mapping[str, Mapping[str, Any]]) -> dict[str, dict[str, Any]]:
-    """Return all cases of all sides, the base's first, with what is known of each side."""
+def _collect(catalogues: Mapping[str, Mapping[str, Any]]) -> tuple[dict[str, Any], list[str]]:
+    """Return all cases of all sides, the base's first, with what is known of each side.
+
+    Those whose names are returned, too, stand for a module that could be imported nowhere.
+    """
     listed = {name: {case["id"]: case for case in found["cases"]} for name, found in catalogues.items()}
     cases: dict[str, dict[str, Any]] = {}
     for name in catalogues:
         for case_id, case in listed[name].items():
             if case_id not in cases:
                 cases[case_id] = {key: case[key] for key in ("benchmark", "params", "version")}
-    for module in _modules_without_cases(catalogues, listed):
+    modules = _modules_without_cases(catalogues, listed)
+    for module in modules:
         cases[module] = {"benchmark": module, "params": [], "version": "0"}
     for case_id, case in cases.items():
         case["base"] = _side(case_id, "base", catalogues, listed)
@@ -86,7 +90,7 @@ def _collect(catalogues: Mapping[str, Mapping[str, Any]]) -> dict[str, dict[str,
         if holder == "new":  # the base's suite does not have it, so the base cannot be asked
             case["base"] = new_side("missing")
         case |= {"role": "gated", "replicates": []}
-    return cases
+    return cases, modules
 
 
 def _modules_without_cases(
@@ -109,7 +113,7 @@ def _side(
 ) -> dict[str, Any]:
     if name not in catalogues:
         return new_side("missing")
-    if case_id in listed[name]:
+    if case_id in listed[name] and "" not in catalogues[name]["broken"]:
         return new_side()
     for module, failure in catalogues[name]["broken"].items():
         if _belongs(case_id, module) or case_id == (module or "(suite)"):
@@ -123,12 +127,14 @@ def _belongs(benchmark: str, module: str) -> bool:
     return module == "" or benchmark.startswith(f"{module}.")
 
 
-def _select(cases: dict[str, dict[str, Any]], pattern: str | None) -> dict[str, dict[str, Any]]:
+def _select(cases: dict[str, Any], modules: list[str], pattern: str | None) -> dict[str, Any]:
     if not cases:
         raise UsageError("the suite has no latency_ benchmarks for this target and tier")
     if pattern is None:
         return cases
     chosen = {case_id: case for case_id, case in cases.items() if re.search(pattern, case_id)}
+    if not chosen:  # what is looked for may be in a module that could not be imported
+        chosen = {case_id: cases[case_id] for case_id in modules}
     if not chosen:
         some = "\n  ".join(list(cases)[:_LISTED])
         more = f"\n  and {len(cases) - _LISTED} more" if len(cases) > _LISTED else ""

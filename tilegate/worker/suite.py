@@ -82,7 +82,11 @@ class Side:
         broken: dict[str, dict[str, str]] = {}
         for name in self._modules(broken):
             print(f"imported {name}", flush=True)
-        self._verify()
+        try:
+            self._verify()
+        except WrongTreeError as error:
+            print(error, flush=True)
+            broken[""] = self.explain(error, "import")
         # Modules that failed above fail again here, and asv prints why; the others come from sys.modules.
         from asv_runner.discovery import disc_benchmarks  # noqa: PLC0415 - only workers need it
 

@@ -1,5 +1,5 @@
-"""A library of two kernels that add up squares, for tests of the gate."""
+"""A library of kernels that add up squares, for tests of the gate."""
 
-from toykernels.kernels import mean, total
+from toykernels.kernels import STEPS, mean, step, total
 
-__all__ = ["mean", "total"]
+__all__ = ["STEPS", "mean", "step", "total"]

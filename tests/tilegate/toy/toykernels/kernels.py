@@ -1,14 +1,12 @@
-"""Kernels whose duration is set by a number in their "generated source".
-
-They sleep instead of computing: a busy machine then hardly changes how long they take.
-"""
+"""Kernels whose duration is set by a number in their "generated source"; they sleep for most of it."""
 
 import time
 
 import numpy as np
 
-TOTAL_MS = 2.0
-MEAN_MS = 1.5
+TOTAL_MS = 4.0
+MEAN_MS = 3.0
+STEPS = ("first", "second", "third", "fourth", "fifth", "sixth", "seventh")
 
 
 class Kernel:
@@ -29,3 +27,8 @@ def total():
 
 def mean():
     return Kernel(MEAN_MS)
+
+
+def step(name):
+    """One of several kernels that differ in nothing; the tests' heads make some of them fail."""
+    return Kernel(1.0)
