@@ -152,6 +152,8 @@ def export(repository: Repository, revision: Revision, needed: Sequence[str], ca
         UsageError: a needed submodule is not here, or the files cannot be written.
     """
     submodules = _needed_submodules(repository, revision, needed)
+    if revision.commit is None and repository.top is not None:
+        _refuse_dirty_submodules(repository.top, [path for path, _ in submodules])
     name = "-".join([revision.tree, *(commit[:12] for _, commit in submodules)])
     folder = cache / name
     try:
@@ -269,6 +271,14 @@ def _needed_submodules(repository: Repository, revision: Revision, needed: Seque
     return found
 
 
+def _refuse_dirty_submodules(top: Path, paths: Sequence[str]) -> None:
+    for path in paths:
+        if (top / path / ".git").exists() and _git(["status", "--porcelain"], top / path).stdout:
+            raise UsageError(
+                f"the submodule {path} has uncommitted changes, which {WORKTREE} cannot see; commit them in it"
+            )
+
+
 def _export_submodule(repository: Repository, revision: Revision, path: str, commit: str, folder: Path) -> None:
     here = repository.top / path if repository.top else None
     fix = f"git submodule update --init -- {path}"
@@ -278,10 +288,6 @@ def _export_submodule(repository: Repository, revision: Revision, path: str, com
     if _in(submodule, ["cat-file", "-e", f"{commit}^{{commit}}"], check=False).returncode != 0:
         raise UsageError(
             f"{revision.rev} needs commit {commit[:12]} of the submodule {path}, which is not here; run `{fix}`"
-        )
-    if revision.commit is None and _in(submodule, ["status", "--porcelain"]).stdout:
-        raise UsageError(
-            f"the submodule {path} has uncommitted changes, which {WORKTREE} cannot see; commit them in it"
         )
     (folder / path).mkdir(parents=True, exist_ok=True)
     _write_tree(submodule.git_dir, commit, folder / path)
