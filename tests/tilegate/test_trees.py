@@ -187,7 +187,8 @@ def test_a_needed_submodule_is_exported_and_others_are_not_asked_for(toy, tmp_pa
     repository = trees.open_repository(clone)
     revision = trees.resolve(repository, "HEAD", tmp_path)
     with pytest.raises(UsageError, match=r"git submodule update --init -- toykernels/vendored"):
-        trees.export(repository, revision, ["toykernels"], tmp_path / "cache")
+        trees.export(repository, revision, ["toykernels"], tmp_path / "other cache")
+    assert trees.export(repository, revision, ["toykernels"], tmp_path / "cache") == first  # nothing to fetch
     assert trees.export(repository, revision, ["toybench"], tmp_path / "cache").is_dir()
 
 
