@@ -213,14 +213,14 @@ def _cpu() -> tuple[Workload, ...]:
             ("cpu-g8-d64-q33-k160", (8, 1, 64), 1, (33, 160), "smoke", True, "float32", "group 8, over a cache"),
             ("cpu-g1-d64-q129-k65", (4, 4, 64), 1, (129, 65), "smoke", True, "float32", "some rows see nothing"),
             ("cpu-g4-d128-s64-full", (8, 2, 128), 1, 64, "smoke", False, "float32", "no mask"),
-            ("cpu-g7-d64-s65-fp16", (7, 1, 64), 1, 65, "smoke", True, "float16", "half precision"),
+            ("cpu-g7-d64-s48-fp16", (7, 1, 64), 1, 48, "smoke", True, "float16", "half precision"),
             ("cpu-0.5b-b1-s256", _QWEN2_5_0_5B, 1, 256, "pr", True, "float32", "Qwen2.5-0.5B, aligned"),
             ("cpu-0.5b-b2-s193-full", _QWEN2_5_0_5B, 2, 193, "pr", False, "float32", "batch 2, unaligned"),
             ("cpu-32b-tp4-b1-s129", _QWEN2_5_32B_TP4, 1, 129, "pr", True, "float32", "one past a tile"),
             ("cpu-72b-tp8-b2-q64-k320", _QWEN2_5_72B_TP8, 2, (64, 320), "pr", True, "float32", "extend, batch 2"),
-            ("cpu-7b-b4-q1-k512", _QWEN2_5_7B, 4, (1, 512), "full", True, "float32", "one row over a cache"),
+            ("cpu-7b-b1-q1-k128", _QWEN2_5_7B, 1, (1, 128), "full", True, "float32", "one row over a cache"),
             ("cpu-7b-b1-s256", _QWEN2_5_7B, 1, 256, "full", True, "float32", "Qwen2.5-7B"),
-            ("cpu-0.5b-b1-s1024", _QWEN2_5_0_5B, 1, 1024, "full", True, "float32", "many tiles a row"),
+            ("cpu-0.5b-b1-s512", _QWEN2_5_0_5B, 1, 512, "full", True, "float32", "many tiles a row"),
         )
     )
 

@@ -1,0 +1,91 @@
+"""Forward attention, both tile policies over the workloads of the selected tier."""
+
+from __future__ import annotations
+
+import math
+
+import tilelang  # noqa: F401 - asv forks a process for each case: what is imported here takes its 2 s only once
+import torch
+
+import tilekernels
+from benchmarks import reference
+from benchmarks.inputs import qkv
+from benchmarks.workloads import Workload, select, workload
+from tilegate.protocol import Artifact, selection, verify_origin
+
+verify_origin(tilekernels)
+
+SELECTION = selection()
+DEVICE = "cpu" if SELECTION.target == "cpu" else "cuda"  # torch calls AMD's GPUs cuda, too
+
+
+class Forward:
+    """One launch of the forward kernel, on inputs and into outputs that are there already."""
+
+    params = ([work.id for work in select(SELECTION)], ["fixed", "adaptive"])
+    param_names = ("workload", "policy")
+    version = "1"
+    timeout = 600.0
+    warmup_time = 0.05 if SELECTION.target == "cpu" else 0.3
+    sample_time = 0.2 if SELECTION.target == "cpu" else 0.5
+
+    def setup(self, workload_id: str, policy: str) -> None:
+        """Compile the kernel and draw the inputs."""
+        self.workload = workload(workload_id)
+        self._kernel = _kernel(self.workload, policy)
+        self._kernel.compile()
+        self._scale = 1 / math.sqrt(self.workload.head_dim)
+        self._inputs = qkv(self.workload, DEVICE)
+        self._outputs = _outputs(self.workload)
+
+    @classmethod
+    def precompile(cls, params: list[tuple[str, str]]) -> None:
+        """Compile all that these (workload, policy) need, in parallel, with a progress bar on stderr."""
+        for policy in dict.fromkeys(policy for _, policy in params):
+            problems = [_problem(workload(id)) for id, wanted in params if wanted == policy]
+            tilekernels.precompile(problems, [policy], DEVICE)
+
+    def latency_forward(self, workload_id: str, policy: str) -> None:
+        """Launch once."""
+        self._kernel.launch(*self._inputs, *self._outputs, self._scale)
+
+    def check(self, workload_id: str, policy: str) -> None:
+        """Compare output and LSE with the reference, on inputs that no launch has seen; raises WrongResult."""
+        inputs, outputs = qkv(self.workload, DEVICE, draw=1), _outputs(self.workload)
+        self._kernel.launch(*inputs, *outputs, self._scale)
+        reference.check(*inputs, *outputs, causal=self.workload.causal, softmax_scale=self._scale)
+
+    def artifacts(self, workload_id: str, policy: str) -> list[Artifact]:
+        """Return what the compiler makes of the kernel, without launching it; needs no `setup`."""
+        return [
+            Artifact(made.name, made.source, made.launch, made.resources)
+            for made in _kernel(workload(workload_id), policy).artifacts()
+        ]
+
+
+def _problem(work: Workload) -> tilekernels.AttentionProblem:
+    return tilekernels.AttentionProblem(
+        batch=work.batch,
+        heads=work.heads,
+        kv_heads=work.kv_heads,
+        seqlen_q=work.seqlen_q,
+        seqlen_k=work.seqlen_k,
+        head_dim=work.head_dim,
+        dtype=work.dtype,
+        causal=work.causal,
+    )
+
+
+def _kernel(work: Workload, policy: str) -> tilekernels.ForwardKernel:
+    return tilekernels.forward_kernel(_problem(work), policy=policy, device=DEVICE)
+
+
+def _outputs(work: Workload) -> tuple[torch.Tensor, torch.Tensor]:
+    """Allocate O and LSE, full of NaN: what a kernel leaves out shows."""
+    out = torch.full(
+        (work.batch, work.seqlen_q, work.heads, work.head_dim),
+        math.nan,
+        dtype=getattr(torch, work.dtype),
+        device=DEVICE,
+    )
+    return out, torch.full((work.batch, work.heads, work.seqlen_q), math.nan, dtype=torch.float32, device=DEVICE)

@@ -1,0 +1,57 @@
+"""The suite's cases under pytest-benchmark, for the inner loop: the same launches, timed by the same clock.
+
+    pytest tests/benchmarks/test_latency.py --benchmark-enable -k 's1024 and adaptive'
+
+All of pytest-benchmark's options work (--benchmark-autosave, --benchmark-compare, …), and its statistics are of the
+device's seconds, not the host's. Without --benchmark-enable each case is launched once, to see that it runs.
+"""
+
+from __future__ import annotations
+
+import itertools
+
+import pytest
+
+from benchmarks.attention import SELECTION, Forward
+from tilegate.protocol import clock_for
+
+CLOCK = clock_for(SELECTION.target)
+ROUNDS = 30
+
+
+class _MeasuredSeconds:
+    """A timer for pytest-benchmark: the seconds that the clock has measured so far."""
+
+    __name__ = CLOCK.name
+
+    def __init__(self) -> None:
+        self.total = 0.0
+
+    def __call__(self) -> float:
+        return self.total
+
+
+TIMER = _MeasuredSeconds()
+
+
+@pytest.mark.benchmark(group="attention.Forward", timer=TIMER)
+@pytest.mark.parametrize("case", list(itertools.product(*Forward.params)), ids=" ".join)
+def test_forward(benchmark, case):
+    forward = Forward()
+    forward.setup(*case)
+
+    def launch() -> None:
+        forward.latency_forward(*case)
+
+    def measure() -> None:
+        (seconds,) = CLOCK.measure(launch, 1)
+        TIMER.total += seconds
+
+    if benchmark.enabled:
+        CLOCK.warm_up(launch, Forward.warmup_time)
+        benchmark.extra_info["flops"] = forward.workload.flops
+    before = TIMER.total
+    benchmark.pedantic(measure, rounds=ROUNDS, iterations=1)
+    assert TIMER.total > before
+    if benchmark.enabled:
+        assert benchmark.stats.stats.total == pytest.approx(TIMER.total - before)
