@@ -221,9 +221,11 @@ def next_step(
     evidence = weigh_confirmation(confirmation, config, bias)
     # Bonferroni, not Holm: one case alone does not know the others' p-values. The judge, which does, is less strict.
     finding = conclude(evidence, config, suspects * evidence.p_slower, suspects * evidence.p_faster)
-    # A change that looks real but has not been shown yet is worth more replicates, too.
+    # What looks like a change, and may yet turn out to be large enough to be called one, is worth more replicates.
     shown = finding in (Finding.SLOWER, Finding.FASTER)
-    open_question = abs(evidence.interval.estimate) >= math.log1p(config.regression) and not shown
+    size = abs(evidence.interval.estimate)
+    reach = size + stats.normal_quantile((1 - config.power) / 2) * evidence.error
+    open_question = not shown and size >= math.log1p(config.tolerated) and reach >= math.log1p(config.regression)
     if have >= config.max_replicates or not (finding is Finding.UNDECIDED or open_question):
         return DONE
     return Step("confirm", min(have, config.max_replicates - have), _further_pairs(evidence, have, config))
@@ -232,8 +234,8 @@ def next_step(
 def smallest_detectable_effect(evidence: Evidence, replicates: int, config: GateConfig, suspects: int) -> float:
     """Return the smallest true slowdown that the whole procedure calls a regression with probability `power`.
 
-    It has to be noticed by the screen and then to be shown by, at most, `max_replicates` replicates; what is not called
-    is allowed half by each. Computed from the noise that this case showed, not from its estimate.
+    It has to be noticed by the screen, must not look tolerable to the first confirmation, and has to be shown by, at
+    most, `max_replicates` replicates; each of the three may fail with a third of what is left of `power`. Computed from the noise that this case showed, not from its estimate.
 
     Args:
         evidence: from either stage.
@@ -241,7 +243,7 @@ def smallest_detectable_effect(evidence: Evidence, replicates: int, config: Gate
         config: thresholds and numbers of pairs and replicates.
         suspects: among how many confirmed cases `alpha` is shared, at least 1.
     """
-    power = 1 - (1 - config.power) / 2
+    power = 1 - (1 - config.power) / 3
     variance_of_a_pair = evidence.pair_error**2 * evidence.pairs
     at_most = config.max_replicates
     further = _further_pairs(evidence, replicates, config)
@@ -258,7 +260,11 @@ def smallest_detectable_effect(evidence: Evidence, replicates: int, config: Gate
         null=math.log1p(config.tolerated),
         least=math.log1p(config.regression),
     )
-    return max(noticed, shown)
+    second = math.sqrt(
+        variance_of_a_pair / (config.replicates * config.confirm_pairs) + evidence.bias**2 / config.replicates
+    )
+    kept = math.log1p(config.tolerated) + stats.normal_quantile(1 - power) * second
+    return max(noticed, kept, shown)
 
 
 def _further_pairs(evidence: Evidence, replicates: int, config: GateConfig) -> int:
