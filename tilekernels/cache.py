@@ -16,6 +16,7 @@ import contextlib
 import functools
 import hashlib
 import json
+import logging
 import os
 import shutil
 import tempfile
@@ -90,6 +91,11 @@ _before: dict[str, Any] = {}
 _inside = 0
 
 
+def _no_advice(record: logging.LogRecord) -> bool:
+    # To use @tilelang.jit, given whenever a process asks for a kernel twice; a kernel of ours is not asked for in a loop.
+    return "in memory cache" not in record.msg
+
+
 @contextlib.contextmanager
 def tilelang_settings(directory: Path | None) -> Iterator[None]:
     """Point TileLang's own cache at `directory`, and keep it from announcing every compilation.
@@ -104,6 +110,7 @@ def tilelang_settings(directory: Path | None) -> Iterator[None]:
     with _lock:
         if _inside == 0:
             _before.update({name: vars(type(env))[name]._forced_value for name in _OVERRIDDEN})
+            logging.getLogger("tilelang.cache.kernel_cache").addFilter(_no_advice)
         _inside += 1
         if directory is not None:
             env.TILELANG_CACHE_DIR = str(directory)
@@ -115,6 +122,7 @@ def tilelang_settings(directory: Path | None) -> Iterator[None]:
         with _lock:
             _inside -= 1
             if _inside == 0:
+                logging.getLogger("tilelang.cache.kernel_cache").removeFilter(_no_advice)
                 for name, value in _before.items():
                     setattr(env, name, value)
 

@@ -10,6 +10,7 @@ import threading
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass, field
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -258,8 +259,8 @@ def _describe(artifact: Any, tvm_target: Any, options: _Options) -> LoweredKerne
         "pass_configs": options.pass_configs,
     }
     return LoweredKernel(
-        name=str(attributes["global_symbol"]),
-        source=canonical_scratch(artifact.kernel_source, shared),
+        name=_plain(attributes["global_symbol"]),
+        source=canonical_scratch(_plain(artifact.kernel_source), shared),
         target=json.dumps(json.loads(str(tvm_target)), sort_keys=True),
         launch=launch,
     )
@@ -269,7 +270,12 @@ def _extent(value: Any) -> int | str:
     try:
         return int(value)
     except TypeError:
-        return str(value)
+        return _plain(str(value))
+
+
+def _plain(text: str) -> str:
+    """A str that is nothing more: TVM's are a subclass that refers to memory of the native library."""
+    return str.__str__(text)
 
 
 _SCRATCH = re.compile(r"void\* (workspace(?:_\d+)?) = \(\(void\*\)\(\(char\*\)\w+ \+ (\d+)\)\);")
@@ -286,8 +292,8 @@ def canonical_scratch(source: str, shared_bytes: int) -> str:
         shared_bytes: the kernel's dynamic shared memory, where the last buffer ends.
     """
     declared = {name: int(offset) for name, offset in _SCRATCH.findall(source)}
-    ends = [*sorted(declared.values())[1:], shared_bytes]
-    if len({end - start for start, end in zip(sorted(declared.values()), ends, strict=True)}) != 1:
+    bounds = [*sorted(declared.values()), shared_bytes]
+    if len({end - start for start, end in pairwise(bounds)}) != 1:
         return source  # none, or of different sizes: not interchangeable
     body = max(match.end() for match in _SCRATCH.finditer(source))
     used = list(dict.fromkeys(re.findall(r"\bworkspace(?:_\d+)?\b", source[body:])))
@@ -304,7 +310,7 @@ def _failure(name: str, target: str, error: Exception) -> CompilationError:
         "hip": "install ROCm, or set ROCM_PATH to where it is",
     }[CHIPS[target].kind if target in CHIPS else target]
     text = str(error).strip()
-    missing = re.search(r"requires a C\+\+ compiler|[Cc]an ?not find (hipcc|cuda|ROCm)|nvcc.*not found", text)
+    missing = re.search(r"requires a C\+\+ compiler|[Cc]an ?not find (hipcc|cuda|ROCm)|No such file or directory", text)
     reason = f"there is no compiler; {advice}" if missing else (text.splitlines() or [type(error).__name__])[0]
     return CompilationError(f"{name} for {target}: {reason}")
 

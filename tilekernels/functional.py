@@ -58,7 +58,7 @@ def attention(
     """
     import torch  # noqa: PLC0415 - `import tilekernels` stays light
 
-    problem = _problem(q, k, v, causal, policy)
+    problem = _problem(q, k, v, causal)
     scale = _scale(softmax_scale, problem.head_dim)
     kernel = forward_kernel(problem, policy, q.device)
     if torch.is_grad_enabled():
@@ -84,16 +84,13 @@ def attention(
     return (out, lse) if return_lse else out
 
 
-def _problem(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, causal: bool, policy: str) -> AttentionProblem:
+def _problem(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, causal: bool) -> AttentionProblem:
     import torch  # noqa: PLC0415
 
     for name, tensor in (("q", q), ("k", k), ("v", v)):
-        if not isinstance(tensor, torch.Tensor):
-            raise TypeError(f"{name} must be a torch.Tensor, got {type(tensor).__name__}")
-        if tensor.layout != torch.strided:
-            raise TypeError(f"{name} must be a dense tensor, got layout {tensor.layout}; call .to_dense()")
-        if tensor.ndim != 4:
-            raise ValueError(f"{name} must have 4 dimensions (batch, seqlen, heads, head_dim), got {_shape(tensor)}")
+        _check_tensor(name, tensor)
+    if q.device.type not in ("cpu", "cuda"):
+        raise ValueError(f"q is on {q.device}, expected a CUDA, ROCm or CPU device")
     if not isinstance(causal, bool):
         raise TypeError(f"causal must be a bool, got {causal!r}")
     for name, tensor in (("k", k), ("v", v)):
@@ -117,6 +114,17 @@ def _problem(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, causal: bool, po
             f"q has dtype {_dtype(q)}, which is not supported on {q.device}; use {_choices(DTYPES_OF[kind])}"
         )
     return AttentionProblem(batch, heads, kv_heads, seqlen_q, seqlen_k, head_dim, _dtype(q), causal)
+
+
+def _check_tensor(name: str, tensor: torch.Tensor) -> None:
+    import torch  # noqa: PLC0415
+
+    if not isinstance(tensor, torch.Tensor):
+        raise TypeError(f"{name} must be a torch.Tensor, got {type(tensor).__name__}")
+    if tensor.layout != torch.strided:
+        raise TypeError(f"{name} must be a dense tensor, got layout {tensor.layout}; call .to_dense()")
+    if tensor.ndim != 4:
+        raise ValueError(f"{name} must have 4 dimensions (batch, seqlen, heads, head_dim), got {_shape(tensor)}")
 
 
 def _scale(softmax_scale: float | None, head_dim: int) -> float:

@@ -1,0 +1,92 @@
+"""Every kernel that the policies can choose is generated for every chip, here, where none of the chips need be."""
+
+import hashlib
+import os
+import subprocess
+import sys
+from concurrent.futures import Future, ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+
+from benchmarks.workloads import WORKLOADS
+from tilekernels.chips import CHIPS
+from tilekernels.compiler import LoweredKernel
+from tilekernels.forward import ForwardKernel, forward_kernel
+from tilekernels.policy import DTYPES_OF, POLICIES, shared_bytes
+from tilekernels.problem import AttentionProblem
+
+GPUS = [chip for chip in CHIPS.values() if chip.kind != "cpu"]
+FIELDS = ("batch", "heads", "kv_heads", "seqlen_q", "seqlen_k", "head_dim", "dtype", "causal")
+
+
+def reachable(arch: str) -> list[ForwardKernel]:
+    """What the workload table asks of a chip, under both policies."""
+    chip = CHIPS[arch]
+    found = {}
+    for work in WORKLOADS:
+        problem = AttentionProblem(**{name: getattr(work, name) for name in FIELDS})
+        if problem.dtype in DTYPES_OF[chip.kind]:
+            found |= {forward_kernel(problem, policy, arch): None for policy in POLICIES}
+    return list(found)
+
+
+def check(kernel: ForwardKernel, made: LoweredKernel) -> None:
+    head_dim, dtype, _ = kernel.problem_key
+    chip, tile = kernel.chip, kernel.tile
+    assert "__global__" in made.source
+    assert ("hip/hip_runtime.h" in made.source) == (chip.kind == "hip")
+    assert made.launch["dynamic_shared_bytes"] == shared_bytes(tile, head_dim, dtype, chip.kind)
+    assert made.launch["dynamic_shared_bytes"] <= chip.lds_bytes
+    threads, *rest = made.launch["block"]
+    assert rest == [1, 1]
+    # On Hopper TileLang adds a warpgroup that only loads.
+    assert threads in ((tile.threads, tile.threads + 128) if chip.kind == "cuda" else (tile.threads,))
+    assert threads <= chip.max_threads
+    heads, blocks, batch = made.launch["grid"]
+    assert (heads, batch) == ("heads", "batch")
+    assert f"// {tile.block_m}" in blocks
+    assert made.launch["pass_configs"] == {}
+
+
+@pytest.mark.parametrize("chip", GPUS, ids=lambda chip: chip.arch)
+def test_one_kernel_lowers_for_every_chip(chip: object) -> None:
+    kernel = forward_kernel(AttentionProblem(1, 28, 4, 512, 512, 64, "bfloat16", True), device=chip.arch)
+    check(kernel, *kernel.artifacts())
+
+
+@pytest.fixture(scope="module")
+def lowerings() -> dict[ForwardKernel, Future]:
+    """All of them under way at once."""
+    with ThreadPoolExecutor(len(os.sched_getaffinity(0))) as pool:
+        yield {kernel: pool.submit(kernel.artifacts) for chip in GPUS for kernel in reachable(chip.arch)}
+        pool.shutdown(cancel_futures=True)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(1200)
+@pytest.mark.parametrize("kernel", [kernel for chip in GPUS for kernel in reachable(chip.arch)], ids=repr)
+def test_the_whole_workload_table_lowers(kernel: ForwardKernel, lowerings: dict[ForwardKernel, Future]) -> None:
+    check(kernel, *lowerings[kernel].result())
+
+
+@pytest.mark.slow
+def test_the_text_of_a_kernel_is_the_same_in_every_process() -> None:
+    script = (
+        "import sys, hashlib\n"
+        "from tilekernels import AttentionProblem, forward_kernel\n"
+        "kernel = forward_kernel(AttentionProblem(1, 4, 4, 8, 64, 64, 'float16', False), 'fixed', 'gfx942')\n"
+        "(made,) = kernel.artifacts()\n"
+        "assert made.source.count('workspace') >= 4\n"
+        "print(hashlib.sha256(made.source.encode()).hexdigest())"
+    )
+    environment = {**os.environ, "TILEKERNELS_CACHE": "0", "PYTHONPATH": str(Path(__file__).parents[2])}
+    command = [sys.executable, "-c", script]
+    # Without numbering the scratch buffers one process in four differs.
+    started = [subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, text=True) for _ in range(2)]
+    texts = {process.communicate(timeout=200)[0] for process in started}
+    for _ in range(2):
+        started = [subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, text=True) for _ in range(2)]
+        texts |= {process.communicate(timeout=200)[0] for process in started}
+    assert len(texts) == 1
+    assert len(texts.pop().strip()) == len(hashlib.sha256().hexdigest())
