@@ -20,7 +20,8 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from tilegate import __version__, environment
+from tilegate import __version__, device_lock, environment
+from tilegate.files import UsageError
 from tilegate.protocol import JSON, TARGETS
 
 SCHEMA = "tilegate-doctor/1"
@@ -85,7 +86,7 @@ def examine(folder: Path) -> dict[str, JSON]:
 
     Returns:
         The document that `--json` prints: `schema`, `tilegate`, `ready`, `machine`, `devices`, `torch`, `targets`
-        ({target: {measures, missing: [{what, fix}]}}), `lowering` ({chip: {lowers, error, compilers}}), `tools`,
+        ({target: {measures, missing: [{what, fix}], busy: who holds the device or None}}), `lowering` ({chip: {lowers, error, compilers}}), `tools`,
         `packages`, `repository`, `storage`. Sizes are in bytes; what is absent is None.
     """
     with ThreadPoolExecutor() as pool:  # each of the two waits for a child that imports for seconds
@@ -101,7 +102,11 @@ def examine(folder: Path) -> dict[str, JSON]:
         "devices": torch.get("devices"),
         "torch": {key: torch.get(key) for key in ("torch", "cuda", "rocm", "error")},
         "targets": {
-            target: {"measures": not missing, "missing": [asdict(gap) for gap in missing]}
+            target: {
+                "measures": not missing,
+                "missing": [asdict(gap) for gap in missing],
+                "busy": None if missing else busy(target),
+            }
             for target, missing in gaps.items()
         },
         "lowering": lowered,
@@ -110,6 +115,15 @@ def examine(folder: Path) -> dict[str, JSON]:
         "repository": repository(folder),
         "storage": storage(),
     }
+
+
+def busy(target: str) -> str | None:
+    """Tell who is measuring on the device of `target` right now, None if nobody is."""
+    try:
+        with device_lock.hold(target, wait=False, say=lambda message: None):
+            return None
+    except UsageError as held:
+        return str(held).partition(";")[0]
 
 
 def lowering() -> dict[str, JSON]:
@@ -274,6 +288,9 @@ def render(report: Mapping[str, JSON], console: Console) -> None:
     for device in _sequence(report["devices"]):
         gpu = _mapping(device)
         console.print(escape(f"{gpu['name']}, {gpu['arch']}, {gpu['compute_units']} compute units"))
+    for facts in targets.values():
+        if holder := _mapping(facts)["busy"]:
+            console.print(f"[yellow]{escape(str(holder))}[/]")
     for name, facts in targets.items():
         missing = [_mapping(gap) for gap in _sequence(_mapping(facts)["missing"])]
         if not missing:

@@ -4,6 +4,7 @@ import importlib.util
 import io
 import json
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -124,6 +125,19 @@ def test_a_kernel_that_has_moved_on_is_named(repository, tmp_path):
     (clone / demo.KERNEL).write_text("# rewritten\n")
     with pytest.raises(demo.DemoError, match=r"attention_forward\.py does not hold .* exactly once"):
         demo.commit(demo.SLOWER, clone)
+
+
+def test_it_gates_masked_cases_and_an_unmasked_one():
+    from benchmarks.workloads import select
+    from tilegate.protocol import Selection
+
+    chosen = [
+        work
+        for work in select(Selection("cpu", "smoke"))
+        if re.search(demo.CASES, f"attention.Forward.latency_forward({work.id!r}, 'adaptive')")
+    ]
+    assert [work.causal for work in chosen].count(True) >= 2
+    assert [work.causal for work in chosen].count(False) == 1
 
 
 def gate_that_exits(folder, monkeypatch, statuses):

@@ -3,13 +3,14 @@
 import argparse
 import io
 import json
+import os
 import subprocess
 import sys
 
 import pytest
 from rich.console import Console
 
-from tilegate import doctor, environment
+from tilegate import device_lock, doctor, environment
 
 CPU_TORCH = {"torch": "2.13.0+cpu", "cuda": None, "rocm": None, "devices": [], "error": None}
 MI300X = {"name": "AMD Instinct MI300X", "arch": "gfx942", "compute_units": 304, "memory_bytes": 205_822_885_888}
@@ -17,8 +18,9 @@ ROCM_TORCH = {"torch": "2.9.0+rocm6.4", "cuda": None, "rocm": "6.4.43484", "devi
 
 
 @pytest.fixture(autouse=True)
-def no_children(monkeypatch):
-    """Answer for torch and TileLang here; the tests that want the real ones call them themselves."""
+def apart(monkeypatch, tmp_path_factory):
+    """Answer for torch and TileLang here, and see no lock of another run."""
+    monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path_factory.mktemp("runtime")))
     monkeypatch.setattr(environment, "probe_torch", lambda: CPU_TORCH)
     monkeypatch.setattr(doctor, "lowering", lambda: {"gfx942": {"lowers": True, "error": None, "compilers": []}})
 
@@ -47,7 +49,7 @@ def test_json_is_the_whole_output_and_has_every_documented_part(capsys):
         *("schema", "tilegate", "ready", "machine", "devices", "torch", "targets", "lowering", "tools", "packages"),
         *("repository", "storage"),
     }
-    assert report["targets"]["cpu"] == {"measures": True, "missing": []}
+    assert report["targets"]["cpu"] == {"measures": True, "missing": [], "busy": None}
 
 
 def test_without_a_compiler_nothing_can_be_measured(monkeypatch, capsys):
@@ -90,7 +92,7 @@ def test_an_mi300x_with_everything_is_ready_for_hip_and_not_for_cuda(monkeypatch
     monkeypatch.setattr(doctor.Path, "exists", lambda path: str(path) == "/dev/kfd")
     monkeypatch.setattr(doctor.os, "access", lambda path, mode: True)
     report = doctor.examine(tmp_path)
-    assert report["targets"]["hip"] == {"measures": True, "missing": []}
+    assert report["targets"]["hip"] == {"measures": True, "missing": [], "busy": None}
     assert not report["targets"]["cuda"]["measures"]
     shown = text_of(report)
     assert "can measure: cpu, hip" in shown
@@ -144,6 +146,15 @@ def test_storage_of_a_folder_that_does_not_exist_yet(monkeypatch, tmp_path):
     assert place["path"] == str(tmp_path / "a" / "b")
     assert place["writable"]
     assert place["free_bytes"] > 0
+
+
+def test_a_device_that_is_being_measured_on_is_named(tmp_path):
+    assert doctor.busy("cpu") is None
+    with device_lock.hold("cpu", wait=False, say=print):
+        report = doctor.examine(tmp_path)
+    assert report["targets"]["cpu"]["busy"] == f"process {os.getpid()} is measuring on cpu"
+    assert f"process {os.getpid()} is measuring on cpu" in text_of(report)
+    assert doctor.busy("cpu") is None
 
 
 def test_a_compiler_that_dies_takes_only_the_later_chips_along():
