@@ -21,7 +21,7 @@ from asv.console import log
 from asv.environment import Environment, EnvironmentUnavailable
 
 import tilegate
-from tilegate.environment import describe, probe_torch
+from tilegate.environment import NoDeviceError, describe, probe_torch
 from tilegate.protocol.origin import ROOT_VARIABLE
 
 _OWN_PYTHON = f"{sys.version_info.major}.{sys.version_info.minor}"
@@ -143,7 +143,10 @@ def _target() -> str:
 
 
 def _surroundings(target: str) -> dict[str, str]:
-    facts: Any = describe(target)
+    try:
+        facts: Any = describe(target)
+    except (NoDeviceError, ValueError) as error:
+        raise EnvironmentUnavailable(f"TILEGATE_TARGET: {error}") from error
     relevant = {"target": target, "torch": facts["versions"]["torch"], "tilelang": facts["versions"]["tilelang"]}
     if target != "cpu":
         relevant |= {"device": facts["device"]["name"], "driver": facts["device"]["driver"]}

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 from asv import util
+from asv.environment import EnvironmentUnavailable
 
 from tilegate import asv_environment
 
@@ -170,6 +171,19 @@ def test_another_python_is_refused(asv):
     output = asv("run", "main^!", fails=True)
     assert 'environment type "shared" is the Python' in output
     assert "not 2.7" in output
+
+
+@pytest.mark.parametrize(
+    ("target", "facts", "message"),
+    [
+        ("hip", {"torch": "2.x", "cuda": "12", "rocm": None, "devices": [{}], "error": None}, "sees no ROCM device"),
+        ("rocm", {}, "cpu, cuda, hip"),
+    ],
+)
+def test_a_target_that_is_not_here_is_refused(monkeypatch, target, facts, message):
+    monkeypatch.setattr("tilegate.environment.probe_torch", lambda: facts)
+    with pytest.raises(EnvironmentUnavailable, match=message):
+        asv_environment._surroundings(target)
 
 
 @pytest.mark.parametrize(
