@@ -6,6 +6,7 @@ held against the double-precision reference.
 
     python scripts/compare_peers.py                            # the table of docs/h200.md
     python scripts/compare_peers.py --head-dim 64 --heads 14 --kv-heads 2 --json d64.json
+    python scripts/compare_peers.py --tiles 128x128/256/2 192x128/384/2    # the rates of tilekernels/policy.py
 """
 
 from __future__ import annotations
@@ -61,17 +62,14 @@ class TorchPeer:
 
 
 class OurKernel:
-    """The forward kernel under one tile policy."""
+    """The forward kernel with one tile."""
 
-    def __init__(self, policy: str, work: Workload, device: torch.device) -> None:
+    def __init__(self, kernel: tilekernels.ForwardKernel) -> None:
         """Compile, or load from the cache."""
-        problem = tilekernels.AttentionProblem(
-            work.batch, work.heads, work.kv_heads, work.seqlen_q, work.seqlen_k, work.head_dim, work.dtype, work.causal
-        )
-        self._kernel = tilekernels.forward_kernel(problem, policy, device)
+        self._kernel = kernel
         self._kernel.compile()
         tile = self._kernel.tile
-        self.tile = f"{tile.block_m}x{tile.block_n}/{tile.threads}"
+        self.tile = f"{tile.block_m}x{tile.block_n}/{tile.threads}/{tile.num_stages}"
 
     def launcher(self, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> Callable[[], torch.Tensor]:
         """Return the call to time; its result is (batch, heads, seqlen, head_dim)."""
@@ -101,6 +99,9 @@ def main() -> int:
     parser.add_argument("--dtype", default=None, help="default: float16 on a GPU, float32 on the CPU")
     parser.add_argument("--full", action="store_true", help="without the causal mask")
     parser.add_argument("--rounds", type=int, default=12, help="turns of each contender (default: 12)")
+    parser.add_argument(
+        "--tiles", type=_tile, nargs="+", default=[], metavar="MxN/THREADS/STAGES", help="also time these tiles"
+    )
     parser.add_argument("--seed", type=int, default=0, help="of the order of turns (default: 0)")
     parser.add_argument("--json", type=Path, help="also write times and environment to this file")
     args = parser.parse_args()
@@ -119,7 +120,7 @@ def main() -> int:
     for length in lengths:
         print(f"measuring length {length} …", file=sys.stderr, flush=True)
         work = replace(template, id=f"peers-{length}", seqlen_q=length, seqlen_k=length)
-        rows.append(_measure(work, device, target, args.rounds, order))
+        rows.append(_measure(work, device, target, args.tiles, rounds=args.rounds, order=order))
     _print_table(template, rows, target)
     if args.json:
         document = {"environment": describe(target), "workload": vars(template), "rounds": args.rounds, "rows": rows}
@@ -127,10 +128,34 @@ def main() -> int:
     return 0
 
 
-def _measure(work: Workload, device: torch.device, target: str, rounds: int, order: random.Random) -> dict[str, Any]:
-    contenders: dict[str, TorchPeer | OurKernel] = {
-        f"tilekernels, {policy}": OurKernel(policy, work, device) for policy in tilekernels.POLICIES
+def _tile(text: str) -> tilekernels.TileConfig:
+    try:
+        rows, columns, threads, stages = (int(part) for part in text.replace("x", "/").split("/"))
+    except ValueError:
+        raise argparse.ArgumentTypeError(f"{text!r} is no tile; write it like 128x128/256/2") from None
+    return tilekernels.TileConfig(rows, columns, threads, num_stages=stages)
+
+
+def _measure(
+    work: Workload,
+    device: torch.device,
+    target: str,
+    tiles: list[tilekernels.TileConfig],
+    *,
+    rounds: int,
+    order: random.Random,
+) -> dict[str, Any]:
+    problem = tilekernels.AttentionProblem(
+        work.batch, work.heads, work.kv_heads, work.seqlen_q, work.seqlen_k, work.head_dim, work.dtype, work.causal
+    )
+    kernels = {
+        f"tilekernels, {policy}": tilekernels.forward_kernel(problem, policy, device) for policy in tilekernels.POLICIES
     }
+    for tile in tiles:
+        kernel = kernels["tilekernels, adaptive"]
+        name = f"{tile.block_m}x{tile.block_n}/{tile.threads}/{tile.num_stages}"
+        kernels[name] = tilekernels.ForwardKernel(kernel.chip, kernel.problem_key, tile)
+    contenders: dict[str, TorchPeer | OurKernel] = {name: OurKernel(kernel) for name, kernel in kernels.items()}
     contenders |= {name: TorchPeer(backend, work) for name, backend in _PEERS.items()}
     inputs, clock = qkv(work, device), clock_for(target)
     launchers, seconds, notes = {}, {}, {}
