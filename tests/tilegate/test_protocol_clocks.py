@@ -115,6 +115,20 @@ def test_no_sample_holds_the_time_of_a_slow_host(simulate):
     assert clock.state()["host_bound_launches"] == 0
 
 
+def test_one_hiccup_of_the_host_costs_one_sample(simulate):
+    device = simulate()
+    delays = iter([400] + [20] * 100)
+
+    def launch() -> None:
+        device.launch_host = next(delays)
+        device.launch()
+
+    clock = clock_for("cuda")
+    assert clock.measure(launch, 10) == pytest.approx([300e-6] * 10)
+    assert device.log.count("launch") == 11
+    assert device.log.count("flush") == 11  # one each, still
+
+
 def test_launches_that_cannot_be_hidden_are_kept_and_counted(simulate):
     device = simulate()
 

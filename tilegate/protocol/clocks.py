@@ -117,8 +117,9 @@ class DeviceClock:
     Before each launch the cache is flushed, outside the timed region. The flush is queued first, so the device is still
     at it while the host queues start event, launch and end event: the time between the events is the device's alone.
     Whether that held is checked sample by sample. If the device had passed the start event before the host had queued
-    the end event, the sample may hold host time: it is thrown away and taken again behind twice as much flushing. A
-    launch too slow to hide even then (it waits for the device, say) is kept and counted in `state()`.
+    the end event, the sample may hold host time: it is thrown away and taken again, behind twice as much flushing if
+    that happens twice running. A launch too slow to hide even behind 64 flushes (it waits for the device, say) is kept
+    and counted in `state()`.
     """
 
     def __init__(self, target: str) -> None:
@@ -171,13 +172,22 @@ class DeviceClock:
         """See `Clock.measure`."""
         _check_launches(launches)
         samples: list[float] = []
+        late_before = False
         with _no_garbage_collection():
             while len(samples) < launches:
-                samples += self._measure_batch(launch, min(launches - len(samples), _MAX_BATCH))
+                batch = self._measure_batch(launch, min(launches - len(samples), _MAX_BATCH))
+                late = sum(host_late for _, host_late in batch)
+                hopeless = late_before and late > 0 and self._flushes >= _MAX_FLUSHES
+                samples += [seconds for seconds, host_late in batch if hopeless or not host_late]
+                if hopeless:
+                    self._host_bound += late
+                elif late_before and late > 0:  # once may be chance: the system took the processor away
+                    self._flushes *= 2
+                late_before = late > 0
         return samples
 
-    def _measure_batch(self, launch: Callable[[], object], launches: int) -> list[float]:
-        """Queue `launches` launches, wait once, and return the samples that hold no host time."""
+    def _measure_batch(self, launch: Callable[[], object], launches: int) -> list[tuple[float, bool]]:
+        """Queue `launches` launches and wait once; return for each its seconds, and whether they may hold host time."""
         timed = [(self._event(enable_timing=True), self._event(enable_timing=True)) for _ in range(launches)]
         stream = self._stream()
         host_late = []
@@ -190,14 +200,8 @@ class DeviceClock:
             self._record(end, stream)
             host_late.append(self._passed(start))
         self._synchronize()
-        samples = [self._elapsed_ms(start, end) * 1e-3 for start, end in timed]
-        if not any(host_late):
-            return samples
-        if self._flushes < _MAX_FLUSHES:
-            self._flushes *= 2
-            return [sample for sample, late in zip(samples, host_late, strict=True) if not late]
-        self._host_bound += sum(host_late)
-        return samples
+        seconds = [self._elapsed_ms(start, end) * 1e-3 for start, end in timed]
+        return list(zip(seconds, host_late, strict=True))
 
     def state(self) -> dict[str, JSON]:
         """See `Clock.state`; also "host_bound_launches": samples so far that may hold host time."""
