@@ -245,9 +245,9 @@ def threads_of(artifact: Artifact) -> int:
         ValueError: there is no such entry.
     """
     block = artifact.launch.get("block")
-    extents = block if isinstance(block, list | tuple) else [block]
+    extents = list(block) if isinstance(block, list | tuple) else [block]
     total = 1
-    for extent in extents:
+    for extent in extents or [None]:
         if not isinstance(extent, int) or isinstance(extent, bool):
             raise ValueError(f'{artifact.name}: launch["block"] must hold the threads of a workgroup, not {block!r}')
         total *= extent

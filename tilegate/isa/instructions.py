@@ -62,6 +62,7 @@ _WIDTHS = (
     (re.compile(r"[us]?short|[ui]16|b16|_f16"), 2),
     (re.compile(r"[us]?byte|[ui]8|b8"), 1),
 )
+_NO_ADDRESS = re.compile(r"\boff, s\[")
 _LDS_WIDTH = re.compile(r"_([bfui])(\d+)")
 
 
@@ -81,8 +82,9 @@ def kind_of(mnemonic: str, operands: str = "") -> Kind:
         operands: the rest of the line; tells scratch accesses of gfx90a from global ones.
     """
     kind = _kind(mnemonic)
-    # gfx90a spills through the buffer resource that the ABI puts in s[0:3].
-    if kind.name in (GLOBAL_LOAD, GLOBAL_STORE) and mnemonic.startswith("buffer_") and "off, s[0:3]," in operands:
+    # gfx90a reaches scratch through a buffer whose lanes are interleaved: no lane gives an address ("off"). Real buffers
+    # are read at every lane's own offset.
+    if kind.name in (GLOBAL_LOAD, GLOBAL_STORE) and mnemonic.startswith("buffer_") and _NO_ADDRESS.search(operands):
         return Kind(SCRATCH, kind.width)
     return kind
 

@@ -11,6 +11,7 @@ import functools
 import hashlib
 import importlib.util
 import os
+import re
 import shutil
 import subprocess
 import tempfile
@@ -48,6 +49,7 @@ _DEVICE_LIBRARIES = (
 _DEVICE_LIBRARY_FOLDERS = ("/usr/lib/x86_64-linux-gnu/amdgcn/bitcode", "/usr/lib/aarch64-linux-gnu/amdgcn/bitcode")
 # What decides the code, beside the chip: TileLang's own options for hipcc, less its debug information.
 _OPTIONS = ("-std=c++17", "-O3")
+_LIBRARY_CALL = re.compile(r"\b(__oc[km]l_\w+)@")
 _TIMEOUT = 600.0  # seconds; a kernel that spills by the hundred takes a minute
 
 
@@ -91,7 +93,7 @@ class Toolchain:
         """Compile a generated kernel to assembler text.
 
         Raises:
-            CompileError: the compiler rejects it, or takes longer than ten minutes.
+            CompileError: the compiler rejects it, takes longer than ten minutes, or leaves a library function unresolved.
         """
         with tempfile.TemporaryDirectory(prefix="tilegate-isa-") as folder:
             text, listing = Path(folder, "kernel.hip"), Path(folder, "kernel.s")
@@ -110,7 +112,14 @@ class Toolchain:
                 raise CompileError(f"the compiler took longer than {_TIMEOUT:.0f} s") from None
             if done.returncode != 0 or not listing.is_file():
                 raise CompileError(_first_errors(done.stderr, folder) or f"exit status {done.returncode}")
-            return listing.read_text(encoding="utf-8", errors="replace")
+            assembler = listing.read_text(encoding="utf-8", errors="replace")
+        missing = sorted(set(_LIBRARY_CALL.findall(assembler)))
+        if missing:
+            raise CompileError(
+                f"calls {', '.join(missing[:3])} of AMD's device library, which is not here or does not have it: "
+                "apt-get install -y rocm-device-libs"
+            )
+        return assembler
 
 
 @functools.cache

@@ -20,18 +20,36 @@
 static constexpr int warpSize = 64;
 
 // ---------------------------------------------------------------------------------------------------- vector types
+// The elements overlay one native vector, as in HIP: a copy is then one value to the optimiser and stays in registers.
+#define TG_NATIVE(type, count) type __attribute__((ext_vector_type(count)))
 #define TG_VECTORS(type, name)                                                                                         \
   struct name##1 {                                                                                                     \
     type x;                                                                                                            \
   };                                                                                                                   \
-  struct alignas(2 * sizeof(type)) name##2 {                                                                           \
-    type x, y;                                                                                                         \
+  struct name##2 {                                                                                                     \
+    typedef TG_NATIVE(type, 2) native;                                                                                 \
+    union {                                                                                                            \
+      native data;                                                                                                     \
+      struct {                                                                                                         \
+        type x, y;                                                                                                     \
+      };                                                                                                               \
+    };                                                                                                                 \
+    name##2() = default;                                                                                               \
+    constexpr __host__ __device__ name##2(type x, type y) : x(x), y(y) {}                                              \
   };                                                                                                                   \
   struct name##3 {                                                                                                     \
     type x, y, z;                                                                                                      \
   };                                                                                                                   \
-  struct alignas(4 * sizeof(type)) name##4 {                                                                           \
-    type x, y, z, w;                                                                                                   \
+  struct name##4 {                                                                                                     \
+    typedef TG_NATIVE(type, 4) native;                                                                                 \
+    union {                                                                                                            \
+      native data;                                                                                                     \
+      struct {                                                                                                         \
+        type x, y, z, w;                                                                                               \
+      };                                                                                                               \
+    };                                                                                                                 \
+    name##4() = default;                                                                                               \
+    constexpr __host__ __device__ name##4(type x, type y, type z, type w) : x(x), y(y), z(z), w(w) {}                  \
   };                                                                                                                   \
   TG_DEVICE name##1 make_##name##1(type x) { return {x}; }                                                             \
   TG_DEVICE name##2 make_##name##2(type x, type y) { return {x, y}; }                                                  \
@@ -51,6 +69,7 @@ TG_VECTORS(unsigned long long, ulonglong)
 TG_VECTORS(float, float)
 TG_VECTORS(double, double)
 #undef TG_VECTORS
+#undef TG_NATIVE
 
 struct dim3 {
   unsigned int x, y, z;

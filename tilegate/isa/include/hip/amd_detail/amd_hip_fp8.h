@@ -34,6 +34,10 @@ template <__hip_fp8_interpretation_t Format> struct tg_fp8 {
       return static_cast<unsigned char>(packed & 0xff);
     }
 #endif
+    return from_float_software(value);
+  }
+
+  static constexpr __device__ __forceinline__ unsigned char from_float_software(float value) {
     const uint32_t bits = __builtin_bit_cast(uint32_t, value);
     const unsigned sign = (bits >> 24) & 0x80u;
     if (value != value) return static_cast<unsigned char>(nan);
