@@ -17,6 +17,7 @@ _COMMANDS = {
     "gate": "measure one revision against another, and judge",
     "judge": "recompute the verdict from a samples file",
     "doctor": "show what this machine can measure, and what is missing",
+    "isa": "show what the compiler made of every kernel, for chips that need not be here",
 }
 _DESCRIPTION = "Decides whether a change made a kernel slower: by measuring both revisions in turns on one device."
 _EPILOG = """\
@@ -25,6 +26,7 @@ start here:
   tilegate gate --base main --head HEAD       is this branch slower than main?
   tilegate gate --base HEAD --head WORKTREE   are my uncommitted changes slower?
   tilegate judge .tilegate/RUN/samples.json   the same verdict again, from the samples alone
+  tilegate isa                                registers, LDS and occupancy of every kernel on the MI300X
 
 `tilegate COMMAND --help` has the options and more examples.
 """

@@ -291,6 +291,8 @@ def _pending(record: samples.Record, config: GateConfig, target: str) -> dict[st
         if not _can_be_timed(case):
             continue
         have = _confirmed(case)
+        if case["role"] == "control" and have >= config.replicates:
+            continue  # whether it moved is known; how little it could have moved blocks nobody
         if have > 0 and have not in _looks(config):
             pending[name] = ("confirm", config.confirm_pairs)  # between two looks nothing is decided
             continue

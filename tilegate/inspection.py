@@ -66,7 +66,7 @@ def _catalogue(crew: Crew, name: str) -> dict[str, Any]:
         return crew.worker(name).catalogue()
     except WorkerError as error:
         crew.drop(name)
-        return {"cases": [], "broken": {"": error.failure()}}
+        return {"cases": [], "broken": {"": {**error.failure(), "kind": error.kind}}}
 
 
 def _collect(catalogues: Mapping[str, Mapping[str, Any]]) -> tuple[dict[str, Any], list[str]]:

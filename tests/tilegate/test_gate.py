@@ -269,9 +269,7 @@ def original_step(name):""",
     assert len(workers) >= 2
     first.send_signal(signal.SIGKILL)
     first.communicate()
-    while any(Path(f"/proc/{worker}").exists() and not _is_zombie(worker) for worker in workers):
-        assert time.monotonic() < deadline, "workers outlived the gate"
-        time.sleep(0.02)
+    _end(workers)
 
     assert toy.samples()["finished"] is None
     (tmp_path / "go on").touch()
@@ -283,6 +281,24 @@ def original_step(name):""",
     kept = _replicates(toy)
     assert measured.items() <= kept.items()  # the very same samples
     assert len(kept) == 4
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_an_interrupt_says_how_to_resume(toy, number):
+    toy.replace(KERNELS, "TOTAL_MS = 4.0", "TOTAL_MS = 4.001\n\n\nimport threading; threading.Event().wait(600)")
+    toy.commit("Wait")
+    running = toy.start("base", "HEAD", *ONE_TOTAL)
+    deadline = time.monotonic() + 60
+    while not (workers := _children(running.pid)) or not _replicates_file(toy):
+        assert running.poll() is None, running.communicate()
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
+    running.send_signal(number)
+    _, said = running.communicate(timeout=30)
+    assert running.returncode == 130
+    assert f"to resume: tilegate gate --repo {toy.path}" in said
+    assert "Traceback" not in said
+    _end(workers)
 
 
 def test_one_gate_at_a_time_on_a_device(toy):
@@ -377,6 +393,10 @@ def test_real_time(toy, monkeypatch):
     assert outcome.case(TOTAL)["verdict"] == "regressed"
 
 
+def _replicates_file(toy) -> bool:
+    return any(toy.path.glob(".tilegate/*/samples.json"))
+
+
 def _replicates(toy) -> dict:
     try:
         cases = toy.samples()["cases"]
@@ -389,8 +409,15 @@ def _children(parent: int) -> list[int]:
     return [int(child) for child in Path(f"/proc/{parent}/task/{parent}/children").read_text().split()]
 
 
-def _is_zombie(process: int) -> bool:
+def _end(workers: list[int]) -> None:
+    deadline = time.monotonic() + 30
+    while not all(_is_gone(worker) for worker in workers):
+        assert time.monotonic() < deadline, "workers outlived the gate"
+        time.sleep(0.02)
+
+
+def _is_gone(process: int) -> bool:
     try:
         return Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[0] == "Z"
-    except FileNotFoundError:
+    except (FileNotFoundError, ProcessLookupError):
         return True

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import tilegate
-from tilegate import cli
+from tilegate import cli, files
 
 TOY = Path(__file__).parent / "toy"
 KERNELS = "toykernels/kernels.py"
@@ -111,8 +111,9 @@ class ToyRepository:
         )
 
     def samples(self) -> dict:
+        """Return the samples of the only run so far, checked against their schema."""
         (file,) = self.path.glob(".tilegate/*/samples.json")
-        return json.loads(file.read_text())
+        return files.load_samples(file)
 
 
 def make(path: Path) -> ToyRepository:
