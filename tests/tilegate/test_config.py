@@ -50,6 +50,7 @@ def test_a_configuration_survives_the_samples_file():
         (f"[tool.tilegate]\n{NAMES}promise = 3", "a fraction: 3 % is 0.03"),
         (f"[tool.tilegate]\n{NAMES}promise = nan", "promise must be a number"),
         (f"[tool.tilegate]\n{NAMES}promise = true", "promise must be a number"),
+        (f"[tool.tilegate]\n{NAMES}controls = true", "controls must be a whole number"),
         (f"[tool.tilegate]\n{NAMES}screen_pairs = 7", "screen_pairs must be a whole number from 8"),
         (f"[tool.tilegate]\n{NAMES}screen_pairs = 8.5", "whole number"),
         (f"[tool.tilegate]\n{NAMES}replicates = 1", "replicates must be a whole number from 2"),

@@ -164,6 +164,14 @@ def test_a_moving_control_outranks_a_regression():
     assert verdict["cases"]["same"]["verdict"] == "unchanged"
 
 
+def test_one_moving_control_among_many_is_enough():
+    controls = {f"c{i}": case(role="control", seed=i) for i in range(20)}
+    verdict = verdict_on({"a": case(), **controls, "moving": case(0.03, role="control", confirm=2)})
+    assert abs(verdict["controls"]["shift"]) < verdict["controls"]["shift_limit"]
+    assert verdict["controls"]["moved"] == ["moving"]
+    assert verdict["exit_code"] == 5
+
+
 def test_controls_that_move_together_by_a_little_invalidate_the_environment():
     controls = {f"c{i}": case(0.012, role="control", confirm=2, seed=i, noise=0.001) for i in range(4)}
     verdict = verdict_on({"a": case(), **controls})
