@@ -25,8 +25,8 @@ test: setup ## Run the tests; ARGS="-k name" narrows them
 demo: setup ## Gate a slower kernel (red) and an equal one (green) on the CPU
 	@$(BIN)/python scripts/demo.py
 
-bench: setup ## Time the smoke cases with pytest-benchmark
-	$(BIN)/python -m pytest --benchmark-enable --benchmark-only $(ARGS)
+bench: setup ## Time the cases of the suite with pytest-benchmark; ARGS="-k s128" narrows them
+	$(BIN)/python -m pytest tests/benchmarks/test_latency.py --benchmark-enable $(ARGS)
 
 format: setup ## Rewrite the sources as `make lint` wants them
 	$(BIN)/ruff format .
