@@ -38,7 +38,7 @@ examples:
   tilegate isa --arch gfx942,gfx90a,gfx950 -b d128
   tilegate isa --rev v1.0 --json
   tilegate isa diff --base main --head HEAD       what a change does to registers, LDS, occupancy, instructions
-  tilegate isa page --out docs/isa-tiles.md       write the page of the documentation
+  tilegate isa page --out docs/isa-tiles.md       write the page of the documentation; --check: is it current?
 """
 EPILOG = "exit code: 0 pass, 1 regressed, 2 usage error, 3 broken, 4 nothing to look at, 5 no compiler for the chip"
 
@@ -71,7 +71,7 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
     page = commands.add_parser("page", help="write the page of all tiles' numbers")
     page.add_argument("--out", type=Path, required=True, metavar="FILE", help="the Markdown file")
     page.add_argument(
-        "--check", action="store_true", help="write nothing; exit 1 if the file is not what would be written"
+        "--check", action="store_true", help="write nothing; exit 1 if what it says of these chips is out of date"
     )
     for command in (diff, page):
         _add_common(command, default=argparse.SUPPRESS)

@@ -29,7 +29,10 @@ def build(head_dim: int, block_m: int) -> object:
 
     @T.prim_func
     def main(
-        Q: T.Tensor(queries, dtype), K: T.Tensor(keys, dtype), V: T.Tensor(keys, dtype), O: T.Tensor(queries, dtype)
+        Q: T.Tensor(queries, dtype),
+        K: T.Tensor(keys, dtype),
+        V: T.Tensor(keys, dtype),
+        O: T.Tensor(queries, dtype),  # noqa: E741 - the output, as in the papers
     ):
         with T.Kernel(T.ceildiv(SEQLEN, block_m), HEADS, BATCH, threads=THREADS) as (x, y, z):
             Q_tile = T.alloc_shared([block_m, head_dim], dtype)
