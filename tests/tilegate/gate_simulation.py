@@ -1,6 +1,6 @@
 """Replays real A/A noise through the gate's rules, with planted changes; prints the figures that docs/gate.md quotes.
 
-    python tests/tilegate/gate_simulation.py [--cases N] [--requests N] [--seed N]
+    python tests/tilegate/gate_simulation.py [--cases N] [--requests N] [--seed N] [--synthetic]
 
 Every simulated case draws fresh replicates, without repeating one, from those that were really measured
 (tests/data/h200_pair_noise.json) and pairs within them. The sides of a replicate are swapped at random: they run the
@@ -128,17 +128,49 @@ def rates(trace: Trace, effect: float, runs: int, rng: np.random.Generator) -> t
     return verdicts, pairs / runs
 
 
+def synthetic(effect: float, noise: float, runs: int, rng: np.random.Generator) -> tuple[Counter[str], float]:
+    """Return verdicts and mean number of confirming replicates under heavy-tailed noise like that of a busy CPU."""
+    bias = CONFIG.bias["cpu"].relative
+    verdicts: Counter[str] = Counter()
+    replicates = 0
+    for _ in range(runs):
+        stages: dict[str, list[Replicate]] = {"screen": [], "confirm": []}
+        while (step := decision.next_step(stages["screen"], stages["confirm"], CONFIG, bias)).action != "done":
+            for _ in range(step.replicates):
+                # Student's t with 4 degrees of freedom has a variance of 2.
+                pairs = noise / math.sqrt(2) * rng.standard_t(4, step.pairs)
+                ratios = pairs + rng.normal(0, bias) + math.log1p(effect)
+                stages[step.action].append(Replicate(ratios, tuple(i % 2 == 1 for i in range(step.pairs))))
+        replicates += len(stages["confirm"])
+        found = Finding.FAST_ENOUGH
+        if stages["confirm"]:
+            e = decision.weigh_confirmation(stages["confirm"], CONFIG, bias)
+            found = decision.conclude(e, CONFIG, e.p_slower, e.p_faster)
+        verdicts[VERDICTS[found]] += 1
+    return verdicts, replicates / runs
+
+
 def main() -> None:
     """Print the tables."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--cases", type=int, default=1000, help="simulated runs of each case and change")
     parser.add_argument("--requests", type=int, default=200, help="simulated clean pull requests of 200 changed cases")
     parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--synthetic", action="store_true", help="simulated noise of a busy CPU instead of the real")
     args = parser.parse_args()
     rng = np.random.default_rng(args.seed)
-    known = traces()
-
     columns = ("regressed", "warning", "inconclusive", "improved", "pass")
+    if args.synthetic:
+        print(f"| noise of a pair | change | {' | '.join(columns)} | replicates |")
+        print(f"|--:|--:|{'--:|' * (len(columns) + 1)}")
+        for noise in (0.02, 0.05, 0.1):
+            for effect in (0.0, 0.03, 0.05):
+                verdicts, replicates = synthetic(effect, noise, args.cases, rng)
+                shares = " | ".join(f"{100 * verdicts[c] / args.cases:.1f}" for c in columns)
+                print(f"| {100 * noise:g} % | {100 * effect:+g} % | {shares} | {replicates:.1f} |", flush=True)
+        return
+
+    known = traces()
     for effect in (0.0, 0.03, 0.02, -0.03, -0.1):
         print(f"\nchange {100 * effect:+.0f} %, {args.cases} runs a case; percent of runs\n")
         print(f"| case | median | {' | '.join(columns)} | pairs |\n|---|--:|{'--:|' * (len(columns) + 1)}")
