@@ -5,9 +5,13 @@ flash-attention): a kernel's largest error may be twice that of plain PyTorch in
 inputs, plus an allowance for rounding the result, 2*|(ref + 0.3 - 0.3) - ref| in that dtype. The root mean square of
 the error obeys the same rule: it catches what is wrong by little in many places.
 
-LSE is float32 whatever the dtype, so its yardstick is PyTorch in float32, and twice its error would leave a kernel no
-room for another order of summation. It gets in addition sqrt(D) * u * |q| |k| * scale, the probabilistic bound on the
-rounding error of a dot product of length D (Higham and Mary 2019, doi 10.1137/18M1226312; u = 2**-24).
+Where PyTorch computes in float32, twice its error leaves a kernel no room for other roundings, so two terms are added,
+with u = 2**-24 and s = scale * max|q| * max|k|, which no score exceeds. They vanish beside a half-precision tolerance:
+
+    output  2 * u * s * max|v|   a kernel rounds a score once more (to take its exponential with base 2), and a weight
+                                 whose score is off by u*s is off by that part of itself
+    LSE     sqrt(D) * u * s      probabilistic bound on the error of a dot product of length D summed in any order
+                                 (Higham and Mary 2019, doi 10.1137/18M1226312); LSE is float32 whatever the dtype
 """
 
 from __future__ import annotations
@@ -22,7 +26,7 @@ import torch
 from tilegate.protocol import WrongResult
 
 _CHUNK_ELEMENTS = 1 << 25  # scores held at a time: 256 MiB in double precision
-CHECKED_SCORES = 1 << 33  # compared in full up to so many scores: under a second on a data-centre GPU
+CHECKED_SCORES = 1 << 33  # compared in full up to so many scores: 28 heads of 16k rows and keys
 
 
 @dataclass(frozen=True)
@@ -99,14 +103,18 @@ def check(
     """
     chunks, checked = _sample(list(_chunks(q, k)), limit)
     compared_out, compared_lse = _Comparison("out", q.device), _Comparison("lse", q.device)
-    dot_product_error = math.sqrt(q.shape[-1]) * 2.0**-24 * softmax_scale * _longest(q) * _longest(k)
+    score_rounding = 2.0**-24 * softmax_scale * _longest(q) * _longest(k)
+    weight_error = score_rounding * v.double().abs().amax() if v.numel() else score_rounding
+    dot_product_error = math.sqrt(q.shape[-1]) * score_rounding
     problem = _Problem(q, k, v, causal, softmax_scale)
     for chunk in chunks:
         expected, expected_lse = chunk.attend(problem, torch.float64)
         plain, _ = chunk.attend(problem, q.dtype)
         _, plain_lse = chunk.attend(problem, torch.float32)
         empty = expected_lse == -math.inf
-        compared_out.add(chunk.of_rows(out), expected, plain, _rounding(expected.to(q.dtype)), empty[..., None])
+        compared_out.add(
+            chunk.of_rows(out), expected, plain, _rounding(expected.to(q.dtype)) + weight_error, empty[..., None]
+        )
         if lse is not None:
             allowance = _rounding(expected_lse.float()) + dot_product_error / 2
             compared_lse.add(chunk.of_lse(lse), expected_lse, plain_lse, allowance, empty)
