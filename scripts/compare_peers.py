@@ -38,7 +38,6 @@ _CPU_LENGTHS = (128, 256)
 _PEERS = {
     "torch SDPA, flash": SDPBackend.FLASH_ATTENTION,
     "torch SDPA, cuDNN": SDPBackend.CUDNN_ATTENTION,
-    "torch SDPA, efficient": SDPBackend.EFFICIENT_ATTENTION,
 }
 _WARM_UP_SECONDS = 0.1
 

@@ -64,14 +64,18 @@ def test_few_kernels_serve_everything(chip: object) -> None:
 @pytest.mark.parametrize("arch", ["gfx942", "gfx90a", "gfx950", "sm_90"])
 def test_long_prompts_get_large_tiles_and_short_ones_fill_the_chip(arch: str) -> None:
     chip = CHIPS[arch]
-    rows = [
-        choose_tiles(replace(PROBLEM, seqlen_q=s, seqlen_k=s), chip).block_m for s in (128, 1024, 4096, 16384, 65536)
-    ]
-    assert rows == sorted(rows)
-    assert rows[0] < 128
-    assert rows[-1] == 128
-    # The same short prompt, many of them: the grid is full whatever the tile.
-    assert choose_tiles(replace(PROBLEM, batch=64, seqlen_q=1024, seqlen_k=1024), chip).block_m == 128
+    largest = max(tile.block_m for tile in variants(chip, 128, "float16"))
+
+    def rows(length: int, batch: int = 1) -> int:
+        return choose_tiles(replace(PROBLEM, batch=batch, seqlen_q=length, seqlen_k=length), chip).block_m
+
+    by_length = [rows(length) for length in (128, 1024, 4096, 16384, 65536)]
+    assert by_length == sorted(by_length)
+    assert by_length[0] < largest
+    assert by_length[-1] == largest
+    # The same short prompt, many of them: the grid is full whatever the tile. 384 rows are whole tiles of any size.
+    assert rows(384) < largest
+    assert rows(384, batch=64) == largest
 
 
 def test_above_16k_tokens_rows_and_keys_come_in_128_and_64() -> None:
