@@ -26,7 +26,7 @@ _TOOLCHAIN = re.compile(r"^<!-- (\S+) (\S+) -->$", re.MULTILINE)
 
 def run_page(args: argparse.Namespace) -> int:
     """Carry out `tilegate isa page`; return the exit code. Raises as `tilegate.isa.command.run`."""
-    found, _ = command.survey_of(args, "WORKTREE")
+    found, _ = command.survey_of(args, args.rev)
     text = render(found)
     if not args.check:
         files.write_text(args.out, text)
