@@ -64,10 +64,10 @@ SLOWER = Change(
 )
 EQUAL = Change(
     name="equal",
-    message="Take the natural logarithm of the row sums directly",
+    message="Take the logarithm of the row sums to base 2",
     why="Different generated code, the same work: nothing that a user could notice.",
-    before="(row_max[m] * scale + T.log2(row_sum[m])) * ln_2",
-    after="row_max[m] * softmax_scale + T.log(row_sum[m])",
+    before="row_max[m] * softmax_scale + T.log1p(row_sum[m] - 1.0)",
+    after="(row_max[m] * scale + T.log2(row_sum[m])) / log2_e",
     expected=PASSED,
 )
 
