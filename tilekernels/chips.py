@@ -171,12 +171,12 @@ def chip_of(device: torch.device | str | None = None) -> Chip:
 
     if device is None:
         device = "cuda" if torch.cuda.is_available() else "cpu"
-    device = torch.device(device)
-    if device.type == "cpu":
+    where = torch.device(device)
+    if where.type == "cpu":
         return CHIPS["cpu"]
-    if device.type != "cuda":
-        raise ValueError(f"device {device} is not supported; use a CUDA, ROCm or CPU device")
-    return chip_from_properties(torch.cuda.get_device_properties(device), hip=torch.version.hip is not None)
+    if where.type != "cuda":
+        raise ValueError(f"device {where} is not supported; use a CUDA, ROCm or CPU device")
+    return chip_from_properties(torch.cuda.get_device_properties(where), hip=torch.version.hip is not None)
 
 
 def chip_from_properties(properties: Any, *, hip: bool) -> Chip:

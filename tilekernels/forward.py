@@ -95,7 +95,6 @@ class ForwardKernel:
 
 
 _kernels: dict[tuple[str, tuple[int, str, bool], TileConfig], ForwardKernel] = {}
-_chip_of_device = functools.cache(chip_of)
 
 
 def forward_kernel(
@@ -112,7 +111,26 @@ def forward_kernel(
     Raises:
         TypeError, ValueError: as `policy.choose_tiles` and `chips.chip_of`.
     """
-    chip = CHIPS[device] if isinstance(device, str) and device in CHIPS else _chip_of_device(device)
+    return _find(problem, policy, _resolve(device))
+
+
+def _resolve(device: torch.device | str | None) -> torch.device | str:
+    """Name the device or architecture so that it stays the same whatever the current device becomes."""
+    if isinstance(device, str) and device in CHIPS:
+        return device
+    import torch  # noqa: PLC0415 - an architecture's kernels can be looked at without torch
+
+    if device is None:
+        device = "cuda" if torch.cuda.is_available() else "cpu"
+    where = torch.device(device)
+    if where.type == "cuda" and where.index is None:
+        return torch.device("cuda", torch.cuda.current_device())
+    return where
+
+
+@functools.lru_cache(maxsize=4096)  # choosing a tile takes longer than everything else before a launch
+def _find(problem: AttentionProblem, policy: str, device: torch.device | str) -> ForwardKernel:
+    chip = CHIPS[device] if isinstance(device, str) else chip_of(device)
     tile = choose_tiles(problem, chip, policy)
     key = (chip.arch, (problem.head_dim, problem.dtype, problem.causal), tile)
     kernel = _kernels.get(key)

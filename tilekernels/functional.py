@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import math
 from numbers import Real
 from typing import TYPE_CHECKING
@@ -113,7 +114,10 @@ def _problem(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, causal: bool) ->
         raise TypeError(
             f"q has dtype {_dtype(q)}, which is not supported on {q.device}; use {_choices(DTYPES_OF[kind])}"
         )
-    return AttentionProblem(batch, heads, kv_heads, seqlen_q, seqlen_k, head_dim, _dtype(q), causal)
+    return _known_problem(batch, heads, kv_heads, seqlen_q, seqlen_k, head_dim, _dtype(q), causal)
+
+
+_known_problem = functools.lru_cache(maxsize=4096)(AttentionProblem)
 
 
 def _check_tensor(name: str, tensor: torch.Tensor) -> None:

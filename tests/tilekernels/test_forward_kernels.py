@@ -1,7 +1,7 @@
 """One kernel object for all problems that the same kernel serves, compiled once."""
 
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 
 import pytest
@@ -20,7 +20,7 @@ PROBLEM = AttentionProblem(2, 6, 3, 100, 100, 64, "float32", True)
 
 
 @pytest.fixture
-def compilations(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+def compilations(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[str]]:
     """The names of the kernels compiled during the test, which starts with none in memory."""
     names: list[str] = []
     lock = threading.Lock()
@@ -35,7 +35,9 @@ def compilations(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 
     monkeypatch.setattr(forward, "_kernels", {})
     monkeypatch.setattr(forward, "compile_kernel", count(forward.compile_kernel))
-    return names
+    forward._find.cache_clear()
+    yield names
+    forward._find.cache_clear()
 
 
 @given(problems(CHIPS["cpu"]))
