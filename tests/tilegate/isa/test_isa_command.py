@@ -14,11 +14,12 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
+import jsonschema
 import pytest
 from isa_fixtures import DATA
 
 from tilegate import isa
-from tilegate.files import UsageError
+from tilegate.files import UsageError, load_schema
 from tilegate.isa.toolchain import find_toolchain
 
 COMPILER = f"""#!{sys.executable}
@@ -142,7 +143,7 @@ def test_json_on_screen_and_in_a_file(run: Callable[..., tuple[int, str, str]], 
     document = json.loads(out)
     assert status == 0
     assert document == {**json.loads((tmp_path / "isa.json").read_text()), "created": document["created"]}
-    assert document["schema"] == "tilegate-isa/1"
+    jsonschema.validate(document, load_schema("isa-1.json"))
     assert document["revision"]["rev"] == "HEAD"
     assert set(document["kernels"]["gfx942"]) == {"small", "large"}
     assert document["kernels"]["gfx942"]["small"]["cases"] == ["toy.Run.latency_run('short')"]
@@ -187,6 +188,7 @@ def test_a_kernel_that_cannot_run_is_broken_and_the_others_are_still_shown(
     status, out, _ = run()
     assert status == 3
     assert text in out
+    jsonschema.validate(json.loads(run("--json")[1]), load_schema("isa-1.json"))
     assert any(line.startswith("large") and "pass" in line for line in out.splitlines())
 
 
@@ -252,6 +254,7 @@ def diff(run: Callable[..., tuple[int, str, str]], *arguments: str) -> tuple[int
     status, out, _ = run("diff", "--base", "HEAD", "--head", "WORKTREE", "--json", *arguments)
     document = json.loads(out)
     assert document["exit_code"] == status
+    jsonschema.validate(document, load_schema("isa-diff-1.json"))
     return status, {pair["head"] or pair["base"]: pair for pair in document["pairs"]} | {"run": document}
 
 
