@@ -58,10 +58,10 @@ def test_the_check(  # noqa: PLR0917 - fixtures
     file = tmp_path / "page.md"
     file.write_text(there)
     monkeypatch.setattr(command, "survey_of", lambda args, rev: (survey(), None))
-    assert page.run_page(argparse.Namespace(out=file, check=True)) == status
+    assert page.run_page(argparse.Namespace(out=file, check=True, rev="WORKTREE")) == status
     assert message in capsys.readouterr().err
     assert file.read_text() == there
-    page.run_page(argparse.Namespace(out=file, check=False))
+    page.run_page(argparse.Namespace(out=file, check=False, rev="WORKTREE"))
     assert file.read_text() == page.render(survey())
 
 
@@ -69,7 +69,7 @@ def test_a_check_looks_at_the_chips_asked_for_only(tmp_path: Path, monkeypatch: 
     file = tmp_path / "page.md"
     file.write_text(page.render(survey()) + "\n## gfx950, of which this run knows nothing\n")
     monkeypatch.setattr(command, "survey_of", lambda args, rev: (survey(), None))
-    assert page.run_page(argparse.Namespace(out=file, check=True)) == 0
+    assert page.run_page(argparse.Namespace(out=file, check=True, rev="WORKTREE")) == 0
 
 
 @pytest.mark.slow
