@@ -58,7 +58,7 @@ SLOWER = Change(
     name="slower",
     message="Walk over all key tiles",
     why="Under the causal mask it also computes the tiles that the mask then hides. Every result stays right.",
-    before="visible = T.ceildiv(T.max(0, T.min(seqlen_k, diagonal + block_m)), block_n)",
+    before="visible = T.ceildiv(T.max(1, T.min(seqlen_k, diagonal + block_m)), block_n)",
     after="visible = T.ceildiv(seqlen_k, block_n)",
     expected=REGRESSED,
 )
