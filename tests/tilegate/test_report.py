@@ -1,18 +1,22 @@
 """The report: what a reviewer sees first, and that nothing from a commit acts in it."""
 
 import re
+from pathlib import Path
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from sample_builder import case, document, side
 
-from tilegate import judge, report
+from tilegate import files, judge, report
 
 CONTROL = {"control": case(role="control", seed=9)}
 HOSTILE = (
     "a`b``c```| <script>x</script> @team [l](http://e.vil) ![i](x) <!-- \u202e\x1b[31m\r\n# heading\n```\n</details>"
 )
+
+
+EXAMPLE = Path(__file__).parents[2] / "docs" / "examples" / "h200-gate"
 
 
 def rendered(cases, **options):
@@ -140,3 +144,8 @@ def test_terminal_table_shows_the_verdict_last_and_no_control_character(capsys):
     assert "\u202e" not in out
     assert r"  | \u{1b}[2J[bold]" in out
     assert "[red]b[/red]" in out
+
+
+def test_the_example_in_the_documentation_is_what_its_samples_say():
+    samples = files.load_samples(EXAMPLE / "samples.json")
+    assert report.render(judge.judge(samples)) == (EXAMPLE / "report.md").read_text(encoding="utf-8")
