@@ -9,6 +9,7 @@ import pytest
 import torch
 
 from tilekernels import attention
+from tilekernels.forward import ForwardKernel
 
 
 def draw(
@@ -118,17 +119,38 @@ def test_strided_inputs(name: str, dtype: torch.dtype) -> None:
     assert all(torch.equal(tensor, old) for tensor, old in zip(inputs, before, strict=True))
 
 
-def test_inputs_that_are_ready_are_not_copied(monkeypatch: pytest.MonkeyPatch) -> None:
-    from tilekernels.forward import ForwardKernel
-
-    given = []
+@pytest.fixture
+def launches(monkeypatch: pytest.MonkeyPatch) -> list[tuple]:
+    """The arguments of every launch, none of which takes place."""
+    given: list[tuple] = []
     monkeypatch.setattr(ForwardKernel, "launch", lambda self, *arguments: given.append(arguments))
+    return given
+
+
+def test_inputs_that_are_ready_are_not_copied(launches: list[tuple]) -> None:
     q, k, v = draw()
     attention(q, k, v)
-    ((got_q, got_k, got_v, *_),) = given
+    ((got_q, got_k, got_v, *_),) = launches
     assert got_q is q
     assert got_k is k
     assert got_v is v
+
+
+@pytest.mark.parametrize("name", STRIDES)
+def test_kernels_are_given_contiguous_aligned_tensors(name: str, launches: list[tuple]) -> None:
+    inputs = STRIDES[name](*draw(dtype=torch.float16))
+    attention(*inputs)
+    ((*got, out, lse, _),) = launches
+    for tensor in (*got, out, lse):
+        assert tensor.is_contiguous()
+        assert tensor.data_ptr() % 16 == 0
+    assert all(torch.equal(tensor, given) for tensor, given in zip(got, inputs, strict=True))
+
+
+@pytest.mark.parametrize("sizes", [{"batch": 0}, {"seqlen_q": 0}, {"seqlen_k": 0}], ids=str)
+def test_nothing_to_compute_launches_nothing(sizes: dict[str, int], launches: list[tuple]) -> None:
+    attention(*draw(**sizes), causal=True)
+    assert launches == []
 
 
 Q, K, V = draw()
