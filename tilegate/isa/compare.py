@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import argparse
+import fnmatch
 import json
 import re
 import tempfile
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 from tilegate import __version__, files, trees
+from tilegate.config import load_config
 from tilegate.isa import command
 from tilegate.isa.analysis import Analysis
 from tilegate.isa.rules import INFO, Difference, compare
@@ -95,8 +97,9 @@ def run_diff(args: argparse.Namespace) -> int:
             with command.lowering_of(repository, revision, revisions["base"], folder, store) as lowering:
                 # Every kernel, whatever -b: a tile that replaces a matching one need not match itself.
                 surveys[side] = command.run_survey(lowering, toolchains, None, side)
+        allowed = load_config(trees.read_file(repository, revisions["base"], "pyproject.toml")).allow_removed
     pairs = tuple(kept for kept in pairs_of(surveys["base"], surveys["head"]) if _matches(kept, args.bench))
-    verdict, code = conclude(pairs)
+    verdict, code = conclude(pairs, allowed)
     document = {
         "schema": SCHEMA,
         "tilegate": __version__,
@@ -132,11 +135,17 @@ def pairs_of(base: Survey, head: Survey) -> Iterator[Pair]:
             yield Pair(arch, before, after, cases, compare(*analyses))
 
 
-def conclude(pairs: tuple[Pair, ...]) -> tuple[str, int]:
-    """Return the run's verdict and exit code: the worst of its pairs, and never a pass for nothing."""
+def conclude(pairs: tuple[Pair, ...], allowed: Sequence[str] = ()) -> tuple[str, int]:
+    """Return the run's verdict and exit code: the worst of its pairs, and never a pass for nothing.
+
+    Args:
+        pairs: what was compared.
+        allowed: the base's `allow_removed`, globs of cases that may lose their kernel.
+    """
     verdicts = {kept.difference.verdict for kept in pairs}
     # A case that lost its kernel is a hole in the comparison; a kernel that no case ran may go.
-    if any(kept.difference.verdict == "removed" and kept.cases for kept in pairs):
+    lost = [case for kept in pairs if kept.difference.verdict == "removed" for case in kept.cases]
+    if not all(any(fnmatch.fnmatchcase(case, glob) for glob in allowed) for case in lost):
         verdicts.add("inconclusive")
     if not pairs:
         return "inconclusive", command.EXIT_NOTHING

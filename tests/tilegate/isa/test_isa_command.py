@@ -308,6 +308,18 @@ def test_diff_with_a_case_that_lost_its_kernel_is_inconclusive(
     assert pairs["large"]["difference"]["verdict"] == "removed"  # type: ignore[index]
 
 
+def test_diff_lets_a_case_go_that_the_base_allows_to(toy: Toy, run: Callable[..., tuple[int, str, str]]) -> None:
+    toy.write("pyproject.toml", PYPROJECT + "allow_removed = [\"toy.Run.latency_run('l*')\"]\n")
+    toy.commit()
+    toy.set({"small": {}}, {"short": "small"})
+    code, pairs = diff(run)
+    assert (code, pairs["run"]["verdict"]) == (0, "pass")
+    assert pairs["large"]["difference"]["verdict"] == "removed"  # type: ignore[index]
+    toy.write("pyproject.toml", PYPROJECT + 'allow_removed = ["*"]\n')
+    toy.set({"large": {}}, {"long": "large"})
+    assert diff(run)[0] == 4  # the head cannot give itself leave
+
+
 def test_diff_of_a_broken_base_says_nothing_about_the_head(toy: Toy, run: Callable[..., tuple[int, str, str]]) -> None:
     toy.set({"small": {"lds": 65536}, "large": {}})
     toy.commit()

@@ -55,6 +55,14 @@ def test_a_removed_kernel_that_no_case_ran_is_no_hole() -> None:
     assert conclude((made("removed", cases=()), made("pass"))) == ("pass", 0)
 
 
+def test_a_case_may_lose_its_kernel_with_the_base_s_leave() -> None:
+    pairs = (made("removed", cases=("a.Run.latency_run(1)", "b.Run.latency_run(1)")), made("pass"))
+    assert conclude(pairs, ("*.Run.*",)) == ("pass", 0)
+    assert conclude(pairs, ("a.*", "b.Run.latency_run(?)")) == ("pass", 0)
+    assert conclude(pairs, ("a.*",)) == ("inconclusive", 4)
+    assert conclude((made("removed"), made("regressed")), ("*",)) == ("regressed", 1)
+
+
 def test_names_from_a_revision_cannot_leave_their_code_span() -> None:
     report = render((made("warning", name="a`b``c\n# heading", message="`<img src=x>`"),), "pass", "base -> head")
     assert "``` a`b``c?# heading ```" in report
