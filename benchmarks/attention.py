@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import math
 
 import tilelang  # noqa: F401 - asv forks a process for each case: what is imported here takes its 2 s only once
@@ -57,9 +58,11 @@ class Forward:
 
     def artifacts(self, workload_id: str, policy: str) -> list[Artifact]:
         """Return what the compiler makes of the kernel, without launching it; needs no `setup`."""
+        kernel = _kernel(workload(workload_id), policy)
+        tile = dataclasses.asdict(kernel.tile)  # beside the resources, so that a gate can name a changed tile
         return [
-            Artifact(made.name, made.source, made.launch, made.resources)
-            for made in _kernel(workload(workload_id), policy).artifacts()
+            Artifact(made.name, made.source, made.launch, {**made.resources, "tile": tile})
+            for made in kernel.artifacts()
         ]
 
 

@@ -19,8 +19,8 @@ class Artifact:
         name: the kernel's name, unique within a case.
         source: the generated text (HIP C++, CUDA C++, C, LLVM or TTGIR), without paths or times.
         launch: what the launch needs beside the text: grid, block, dynamic shared bytes, compiler flags.
-        resources: what the compiler reports: registers, spills, LDS bytes. Not part of the identity: it follows from
-            the text and the toolchain.
+        resources: what the compiler reports (registers, spills, LDS bytes), and choices such as the tile that are worth
+            naming when they change. Not part of the identity: it follows from the text and the toolchain.
     """
 
     name: str
