@@ -22,7 +22,7 @@ from pathlib import Path
 from types import FrameType
 from typing import Any
 
-from tilegate import device_lock, duet, environment, files, inspection, judge, samples, trees
+from tilegate import causes, device_lock, duet, environment, files, inspection, judge, samples, trees
 from tilegate.config import GateConfig, load_config, to_dict
 from tilegate.files import UsageError
 from tilegate.progress import Reporter
@@ -68,6 +68,12 @@ class Comparison:
     environment: Mapping[str, Any]
     out: Path
     same_suite: bool
+
+    @property
+    def arch(self) -> str | None:
+        """The GPU's architecture ("gfx942", "sm_90"); None on the CPU, whose compiled code nobody counts."""
+        arch = self.environment["device"]["arch"]
+        return None if self.target == "cpu" or arch is None else str(arch)
 
     def describe(self) -> dict[str, Any]:
         """Return the part of the samples document that is known before anything is measured."""
@@ -235,6 +241,9 @@ def _measure(comparison: Comparison, record: samples.Record, reporter: Reporter)
         inspection.check(crew, record, comparison.config, reporter)
     timing = {name: stages[name] for name in duet.SIDES if name in stages}
     _time(_Run(comparison, record, reporter, timing, logs))
+    if slower := causes.unexplained(record):
+        with Crew(timing, logs, comparison.config, label="explain") as crew:
+            causes.attach(crew, record, slower, comparison.arch, reporter)
     record.finish()
     shutil.rmtree(comparison.out / "work", ignore_errors=True)
 

@@ -378,6 +378,8 @@ def _entry(
         "role": case["role"],
         **(numbers or nothing),
         "failure": None if failed is None else {"side": failed, **case[failed]["failure"]},
+        # Handed through for people to read. No rule looks at it.
+        **({"cause": list(case["cause"])} if case.get("cause") else {}),
     }
 
 

@@ -17,11 +17,14 @@ Case = Mapping[str, Any]
 # A comment on GitHub holds 65,536 characters; a report that is cut in the middle would lose its closing tags.
 _MOST_ROWS = 60
 _MOST_MESSAGES = 8
+_MOST_CAUSES = 8
+_LONGEST_CAUSE = 120
 _LONGEST_NAME = 160
 _LONGEST_MESSAGE = 2000
 _LOG_WIDTH = 140  # columns, where the output is no terminal
 
 _WORST_FIRST = ("regressed", "inconclusive", "warning", "improved", "pass", "new", "removed", "waived", "unchanged")
+_BLAMED = ("regressed", "inconclusive", "warning", "broken")
 _MARKS = {"pass": "✅", "regressed": "❌", "broken": "💥", "inconclusive": "❔", "environment-invalid": "⚠️"}
 _COLOURS = {"pass": "green", "improved": "green", "regressed": "red", "broken": "red", "environment-invalid": "magenta"}
 
@@ -44,6 +47,8 @@ def render(verdict: Mapping[str, Any]) -> str:
     )
     open_rows = [item for item in timed if item[1]["verdict"] != "pass"]
     parts += _section("Changed code, worst first", _table(open_rows), open_rows)
+    explained = [item for item in timed if _causes(item[1])]
+    parts += _section("Likely causes", _explanations(explained), explained)
     passed = [item for item in timed if item[1]["verdict"] == "pass"]
     parts += _folded(f"{len(passed)} passed", _table(passed), passed)
     untimed = sorted(
@@ -92,6 +97,8 @@ def show(verdict: Mapping[str, Any]) -> None:
         if case["failure"] is not None:
             message = plain(case["failure"]["message"], lines=True, limit=_LONGEST_MESSAGE)
             console.print(Text("\n".join(f"  | {line}" for line in message.split("\n"))))
+        for line in _causes(case):
+            console.print(Text(f"  likely cause: {line}"))
     counts = ", ".join(f"{count} {name}" for name, count in verdict["counts"].items() if count)
     console.print(Text(f"\n{counts or 'no cases'} · controls: {verdict['controls']['reason']}"))
     style = f"bold {_COLOURS.get(verdict['verdict'], 'yellow')}"
@@ -176,8 +183,25 @@ def _messages(broken: Sequence[tuple[str, Case]]) -> Iterator[str]:
         if failure["log"]:
             tail = plain(failure["log"][-_LONGEST_MESSAGE:], lines=True, limit=_LONGEST_MESSAGE)
             yield f"<details><summary>end of the log of {failure['side']}</summary>\n\n{block(tail)}\n\n</details>"
+        if lines := _causes(case):
+            yield f"Changed: {'; '.join(map(code, lines[:3]))}"
     if len(broken) > _MOST_MESSAGES:
         yield f"… and {len(broken) - _MOST_MESSAGES} more, in verdict.json."
+
+
+def _causes(case: Case) -> list[str]:
+    """Return what may be to blame, harmless to print, if the case is not fine."""
+    if case["verdict"] not in _BLAMED:
+        return []
+    # Cut after escaping, too: one character may have become ten.
+    return [plain(line)[:_LONGEST_CAUSE] for line in case.get("cause", [])[:_MOST_CAUSES]]
+
+
+def _explanations(rows: Sequence[tuple[str, Case]]) -> str:
+    lines = [f"- {code(case_id)}: {'; '.join(map(code, _causes(case)))}" for case_id, case in rows[:_MOST_MESSAGES]]
+    if len(rows) > _MOST_MESSAGES:
+        lines.append(f"\n… and {len(rows) - _MOST_MESSAGES} more, in verdict.json.")
+    return "\n".join(["What differs in launch configuration and compiled code; it decides nothing.\n", *lines])
 
 
 def _figures(case: Case) -> tuple[str, str, str, str, str]:

@@ -135,6 +135,11 @@ def broken_samples():
             status="failed", failure={"kind": "bad luck", "message": "", "log": None}
         ),
     )
+    yield "/cases/a/cause", lambda s: at(s, "cases", "a").update(cause="one line")
+    yield "/cases/a/cause", lambda s: at(s, "cases", "a").update(cause=[])
+    yield "/cases/a/cause", lambda s: at(s, "cases", "a").update(cause=["x"] * 21)
+    yield "/cases/a/cause/1", lambda s: at(s, "cases", "a").update(cause=["x", 1])
+    yield "/cases/a/cause/0", lambda s: at(s, "cases", "a").update(cause=["x" * 501])
     yield "/cases/a/replicates/0/stage", lambda s: at(s, "cases", "a", "replicates", 0).update(stage="encore")
     yield (
         "/cases/a/replicates/0/pairs/1/base",

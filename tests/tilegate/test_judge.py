@@ -430,3 +430,34 @@ def test_command_with_another_configuration(tmp_path):
     refused = run_judge(path, "--config", pyproject)
     assert (refused.returncode, "nonsense" in refused.stderr) == (2, True)
     assert run_judge(tmp_path / "none.json").returncode == 2
+
+
+# --- causes -----------------------------------------------------------------------------------------------------------
+
+
+def test_a_cause_is_handed_through_and_changes_no_verdict():
+    failed = side("b", status="failed", checked=False)
+    cases = {
+        "good": case(),
+        "slow": case(0.05, confirm=2),
+        "faster": case(-0.05, confirm=2),
+        "unclear": case(0.05),
+        "broken": case(head=failed),
+        "new": case(base=side(None, status="missing")),
+        "removed": case(head=side(None, status="missing"), screen=False),
+        "same": case(role="identical", screen=False),
+        **still,
+    }
+    for left_out in ((), ("broken",), ("broken", "slow"), ("broken", "slow", "unclear", "removed")):
+        chosen = {name: built for name, built in cases.items() if name not in left_out}
+        without = verdict_on(chosen)
+        lines = ["verdict: pass", "block 64 -> 128"]
+        verdict = verdict_on({name: {**built, "cause": lines} for name, built in chosen.items()})
+        assert [entry.pop("cause") for entry in verdict["cases"].values()] == [lines] * len(chosen)
+        assert verdict == without
+
+
+def test_a_cause_decides_nothing_about_what_is_measured_next():
+    for built in (case(), case(0.05), case(0.05, confirm=2)):
+        step = judge.next_step(built, CONFIG, target="cuda")
+        assert judge.next_step({**built, "cause": ["x"]}, CONFIG, target="cuda") == step

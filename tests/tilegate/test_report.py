@@ -116,9 +116,43 @@ def test_plain_text_cannot_control_a_terminal(text):
         assert not set(shown) & set("\x00\x07\x08\x0d\x1b\x7f\x9b\u202e\u2066\u200b\u2028")
 
 
+def test_likely_causes_stand_behind_the_cases_that_are_not_fine():
+    lines = ["block [256, 1, 1] -> [512, 1, 1]", "waves a SIMD 4 -> 2"]
+    cases = {"slow": case(0.05, confirm=2), "good": case(), "broken": broken("wrong")}
+    text = rendered({name: {**built, "cause": lines} for name, built in cases.items()})
+    shown = "`block [256, 1, 1] -> [512, 1, 1]`; `waves a SIMD 4 -> 2`"
+    assert (
+        f"### Likely causes\n\nWhat differs in launch configuration and compiled code; it decides nothing.\n\n- `slow`: {shown}\n"
+        in text
+    )
+    assert f"```\n\nChanged: {shown}\n" in text
+    assert text.count(shown) == 2  # nothing is to blame for a pass
+
+
+@pytest.mark.parametrize("line", [HOSTILE, "", " ", "`", "a\nb", "\u202e" * 500, "x" * 500])
+def test_hostile_causes_stay_in_their_code_span(line, capsys):
+    verdict = judge.judge(
+        document({"slow": {**case(0.05, confirm=2), "cause": [line] * 20}, "bad": {**broken("x"), "cause": [line]}})
+    )
+    text = report.render(verdict)
+    assert len(text) < 10_000
+    acting = outside_code(text)
+    for sign in ("<script", "@team", "e.vil", "<!--", "\x1b", "\u202e", "# heading", "xxx"):
+        assert sign not in acting
+    assert acting.count("<details>") == acting.count("</details>")
+    (shown,) = (row for row in acting.split("\n") if row.startswith("- "))
+    assert set(re.findall(r"\w+", shown)) == {"CODE"}
+    report.show(verdict)
+    out = capsys.readouterr().out
+    assert "\x1b" not in out
+    assert "\u202e" not in out
+    assert out.count("likely cause: ") == 9
+
+
 def test_a_report_fits_into_a_comment():
-    cases = {f"{'x' * 120}{i}": broken("y" * 9000, "z" * 9000) for i in range(150)}
-    cases |= {f"{'x' * 120}{i + 1000}": case(0.05, confirm=2, launches=3) for i in range(90)}
+    cause = {"cause": ["\u202e" * 500] * 20}
+    cases = {f"{'x' * 120}{i}": broken("y" * 9000, "z" * 9000) | cause for i in range(150)}
+    cases |= {f"{'x' * 120}{i + 1000}": case(0.05, confirm=2, launches=3) | cause for i in range(90)}
     text = rendered(cases)
     assert len(text) < 65_536
     assert "… and 142 more" in text

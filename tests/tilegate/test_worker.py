@@ -16,7 +16,7 @@ import toy_repository
 import tilegate
 from tilegate.config import load_config
 from tilegate.files import UsageError
-from tilegate.protocol import WrongResult, WrongTreeError
+from tilegate.protocol import Artifact, WrongResult, WrongTreeError, digest
 from tilegate.session import Crew, Worker, WorkerError, stage
 from tilegate.worker.failures import SkippedError, explain
 
@@ -85,6 +85,22 @@ def test_a_case_from_set_up_to_samples(start):
     worker.request("teardown", 30)
     with pytest.raises(WorkerError, match="no case is set up"):
         worker.request("measure", 30, launches=1)
+
+
+def test_the_generated_code_of_a_case_comes_whole_and_is_what_its_identity_says(start, tree):
+    worker = start()
+    made = worker.request("generated", 30, case=TOTAL)
+    assert made == [
+        {
+            "name": "sum",
+            "source": "wait 4.0 ms; out = sum(values * values)",
+            "launch": {"param": 1000},
+            "resources": {},
+        }
+    ]
+    assert digest([Artifact(**values) for values in made]) == worker.request("artifacts", 30, case=TOTAL)["identity"]
+    _edit(tree, "toybench/sums.py", "def artifacts", "def no_artifacts")
+    assert start().request("generated", 30, case=TOTAL) == []
 
 
 def test_nothing_is_written_into_the_trees(start, tree):

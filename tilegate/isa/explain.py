@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import json
+import sys
+from collections.abc import Sequence
+
 from tilegate.files import UsageError
 from tilegate.isa import ptxas
 from tilegate.isa.analysis import analyse
@@ -11,6 +15,7 @@ from tilegate.isa.toolchain import ToolchainError, find_toolchain
 from tilegate.protocol.artifacts import Artifact
 
 _MOST_INFO = 4  # lines of mere information; the causes come first and are all shown
+_SAME = "the compiled code differs in none of the numbers that are compared"
 
 
 def explain(base_artifact: Artifact, head_artifact: Artifact, arch: str, store: Store | None = None) -> list[str]:
@@ -35,3 +40,24 @@ def explain(base_artifact: Artifact, head_artifact: Artifact, arch: str, store: 
     changes = compare(base, head).changes
     causes = [change.message for change in changes if change.severity != INFO]
     return causes + [change.message for change in changes if change.severity == INFO][:_MOST_INFO]
+
+
+def explain_all(pairs: Sequence[tuple[Artifact, Artifact]], arch: str, store: Store | None = None) -> list[str]:
+    """Explain each pair (base, head) of a case's kernels that differ, with their names where there are several."""
+    lines = []
+    for base, head in pairs:
+        if (base.source, base.launch) != (head.source, head.launch):
+            of = f"{head.name}: " if len(pairs) > 1 else ""
+            lines += [f"{of}{line}" for line in explain(base, head, arch, store) or [_SAME]]
+    return lines
+
+
+def main() -> None:
+    """Answer the gate, which runs this as a process that it can end: ``{"arch", "pairs"}`` in, a list of lines out."""
+    request = json.load(sys.stdin)
+    pairs = [(Artifact(**base), Artifact(**head)) for base, head in request["pairs"]]
+    json.dump(explain_all(pairs, request["arch"]), sys.stdout)
+
+
+if __name__ == "__main__":
+    main()

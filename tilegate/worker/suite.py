@@ -10,12 +10,12 @@ import pkgutil
 import sys
 import traceback
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from tilegate.protocol import JSON, Clock, WrongTreeError, clock_for, digest, register, selection
+from tilegate.protocol import JSON, Artifact, Clock, WrongTreeError, clock_for, digest, register, selection
 from tilegate.protocol.origin import ROOT_VARIABLE
 from tilegate.worker.failures import SkippedError, explain
 
@@ -119,14 +119,15 @@ class Side:
 
     def artifacts(self, case: str) -> dict[str, Any]:
         """Return the identity of the case's generated code, None if the suite cannot tell, and its resources."""
-        found = self._cases[case]
-        generate = getattr(getattr(found.fresh().func, "__self__", None), "artifacts", None)
-        if generate is None:
+        artifacts = self._generate(case)
+        if artifacts is None:
             return {"identity": None, "resources": None}
-        artifacts = generate(*found.values)
-        self._verify()
         resources = {artifact.name: dict(artifact.resources) for artifact in artifacts if artifact.resources}
         return {"identity": digest(artifacts), "resources": resources or None}
+
+    def generated(self, case: str) -> list[dict[str, Any]]:
+        """Return the case's generated kernels whole, each as the values of an `Artifact`."""
+        return [asdict(artifact) for artifact in self._generate(case) or ()]
 
     def setup(self, case: str) -> None:
         """Set the case up; the one before is torn down first."""
@@ -175,6 +176,15 @@ class Side:
         torch = sys.modules.get("torch")
         if torch is not None and torch.cuda.is_initialized():
             torch.cuda.empty_cache()
+
+    def _generate(self, case: str) -> Sequence[Artifact] | None:
+        found = self._cases[case]
+        generate = getattr(getattr(found.fresh().func, "__self__", None), "artifacts", None)
+        if generate is None:
+            return None
+        artifacts: Sequence[Artifact] = generate(*found.values)
+        self._verify()
+        return artifacts
 
     def _timer(self) -> Clock:
         if self._clock is None:
