@@ -12,13 +12,14 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass, field
 from itertools import pairwise
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from tilekernels import cache
 from tilekernels.chips import CHIPS, chip_by_name, chip_of
 from tilekernels.progress import progress_bar
 
 CompiledKernel = Callable[..., Any]
+_Result = TypeVar("_Result")
 
 
 class CompilationError(RuntimeError):
@@ -105,9 +106,13 @@ def lower(prim_func: Any, target: str) -> LoweredKernel:
     record = cache.read_record(path) if path else None
     if record is not None:
         return LoweredKernel(**record)
-    try:
+
+    def generate() -> Any:
         with tvm_target, tilelang.tvm.transform.PassContext(opt_level=3, config=options.pass_configs):
-            artifact = tilelang.lower(prim_func, target=tvm_target, enable_device_compile=False)
+            return tilelang.lower(prim_func, target=tvm_target, enable_device_compile=False)
+
+    try:
+        artifact = despite_parser_clashes(generate)
     except Exception as error:
         raise _failure(str(prim_func.attrs["global_symbol"]), target, error) from error
     lowered = _describe(artifact, tvm_target, options)
@@ -148,7 +153,8 @@ def compile_kernel(prim_func: Any, target: str) -> CompiledKernel:
     kernel: CompiledKernel
     with cache.tilelang_settings(directory):
         try:
-            kernel = JITKernel(prim_func, **arguments) if directory is None else cached(prim_func, **arguments)
+            make = JITKernel if directory is None else cached
+            kernel = despite_parser_clashes(lambda: make(prim_func, **arguments))
         except Exception as error:
             raise _failure(str(prim_func.attrs["global_symbol"]), target, error) from error
     _remove_temporary_files(kernel, directory)
@@ -205,6 +211,21 @@ def compile_many(
     if failed:
         raise CompilationError(f"{len(failed)} of {len(jobs)} kernels did not compile:\n" + "\n".join(failed))
     return kernels
+
+
+def despite_parser_clashes(call: Callable[[], _Result], attempts: int = 5) -> _Result:
+    """Call a function that parses Python source, again if only another thread's parsing made it fail.
+
+    TileLang parses source while it traces and lowers a kernel. CPython 3.11 counts the parser's depth for all threads
+    together, so two that parse at once can fail, rarely, with "AST constructor recursion depth mismatch".
+    """
+    for _ in range(attempts - 1):
+        try:
+            return call()
+        except Exception as error:
+            if "AST constructor recursion depth mismatch" not in str(error):
+                raise
+    return call()
 
 
 def _report(advance: Callable[[str], None], label: str, _: object) -> None:

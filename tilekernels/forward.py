@@ -8,7 +8,15 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
 from tilekernels.chips import CHIPS, Chip, chip_of
-from tilekernels.compiler import CompiledKernel, CompileJob, LoweredKernel, compile_kernel, compile_many, lower
+from tilekernels.compiler import (
+    CompiledKernel,
+    CompileJob,
+    LoweredKernel,
+    compile_kernel,
+    compile_many,
+    despite_parser_clashes,
+    lower,
+)
 from tilekernels.policy import TileConfig, choose_tiles
 from tilekernels.problem import AttentionProblem
 
@@ -85,7 +93,8 @@ class ForwardKernel:
         from tilekernels.dialect import dialect_for  # noqa: PLC0415
         from tilekernels.kernels.attention_forward import ForwardSpec, build  # noqa: PLC0415
 
-        return build(ForwardSpec(*self.problem_key), self.tile, dialect_for(self.chip.kind))
+        spec, dialect = ForwardSpec(*self.problem_key), dialect_for(self.chip.kind)
+        return despite_parser_clashes(lambda: build(spec, self.tile, dialect))
 
     def __repr__(self) -> str:
         """Name chip, problem and tile."""

@@ -186,3 +186,26 @@ def test_scratch_that_is_not_interchangeable_stays() -> None:
         ("kernel() {}", 0),
     ):
         assert canonical_scratch(source, shared) == source
+
+
+def test_a_clash_of_two_parsers_is_tried_again() -> None:
+    failures = [SystemError("AST constructor recursion depth mismatch (before=129, after=104)")] * 2
+
+    def parse() -> str:
+        if failures:
+            raise failures.pop()
+        return "parsed"
+
+    assert compiler.despite_parser_clashes(parse) == "parsed"
+
+
+def test_other_failures_are_not_tried_again() -> None:
+    calls = []
+
+    def parse() -> None:
+        calls.append(1)
+        raise SyntaxError("invalid syntax")
+
+    with pytest.raises(SyntaxError):
+        compiler.despite_parser_clashes(parse)
+    assert len(calls) == 1
