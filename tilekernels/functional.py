@@ -17,6 +17,9 @@ if TYPE_CHECKING:
 ALIGNMENT = 16
 """Bytes: the widest load a kernel makes, and what a TMA descriptor asks of an address."""
 
+LEAST_SCALE = 2.0**-126
+"""float32's least normal number: less than that becomes 0 on its way into a kernel, and 0 times -inf is NaN."""
+
 
 def attention(
     q: torch.Tensor,
@@ -43,7 +46,7 @@ def attention(
         k: (batch, seqlen_k, kv_heads, head_dim), kv_heads dividing heads; dtype and device of q.
         v: shape, dtype and device of k.
         causal: mask keys to the right of the diagonal.
-        softmax_scale: a positive number; 1/sqrt(head_dim) when None.
+        softmax_scale: a number from 2**-126 to 1e6; 1/sqrt(head_dim) when None.
         return_lse: return the log-sum-exp of each row as well.
         policy: "adaptive" picks the tile by the shape, "fixed" is the one-tile baseline.
 
@@ -60,6 +63,10 @@ def attention(
     import torch  # noqa: PLC0415 - `import tilekernels` stays light
 
     problem = _problem(q, k, v, causal)
+    if not isinstance(return_lse, bool):
+        raise TypeError(f"return_lse must be a bool, got {return_lse!r}")
+    if not isinstance(policy, str):
+        raise TypeError(f"policy must be a string, got {policy!r}")
     scale = _scale(softmax_scale, problem.head_dim)
     kernel = forward_kernel(problem, policy, q.device)
     if torch.is_grad_enabled():
@@ -125,6 +132,11 @@ def _check_tensor(name: str, tensor: torch.Tensor) -> None:
 
     if not isinstance(tensor, torch.Tensor):
         raise TypeError(f"{name} must be a torch.Tensor, got {type(tensor).__name__}")
+    if type(tensor).__torch_dispatch__ is not torch.Tensor.__torch_dispatch__:
+        # A fake tensor has a device but no memory, and a kernel would follow its null pointer.
+        raise TypeError(f"{name} must be a tensor with memory of its own, got {type(tensor).__name__}")
+    if tensor.is_nested:
+        raise TypeError(f"{name} must be a dense tensor, got a nested one; pad it, or call attention on its parts")
     if tensor.layout != torch.strided:
         raise TypeError(f"{name} must be a dense tensor, got layout {tensor.layout}; call .to_dense()")
     if tensor.ndim != 4:
@@ -136,16 +148,20 @@ def _scale(softmax_scale: float | None, head_dim: int) -> float:
         return 1.0 / math.sqrt(head_dim)
     if not isinstance(softmax_scale, Real) or isinstance(softmax_scale, bool):
         raise TypeError(f"softmax_scale must be a number, got {softmax_scale!r}")
-    scale = float(softmax_scale)
+    try:
+        scale = float(softmax_scale)
+    except OverflowError:
+        scale = math.inf
     # The kernel scales its start value of the running maximum, -1e30, in float32.
-    if not 0.0 < scale <= 1e6:
-        raise ValueError(f"softmax_scale must be above 0 and at most 1e6, got {softmax_scale}")
+    if not LEAST_SCALE <= scale <= 1e6:
+        raise ValueError(f"softmax_scale must be above 0 (2**-126 at least) and at most 1e6, got {scale}")
     return scale
 
 
 def _ready(tensor: torch.Tensor) -> torch.Tensor:
     """The tensor, or a copy that is contiguous and aligned: what kernels read."""
-    if tensor.is_contiguous() and tensor.data_ptr() % ALIGNMENT == 0:
+    # A negated view, such as the imaginary part of a conjugate, holds its numbers with the wrong sign.
+    if tensor.is_contiguous() and tensor.data_ptr() % ALIGNMENT == 0 and not tensor.is_neg():
         return tensor
     import torch  # noqa: PLC0415
 

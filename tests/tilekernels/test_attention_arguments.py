@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 import torch
+from torch._subclasses.fake_tensor import FakeTensorMode
 
 from tilekernels import attention
 from tilekernels.forward import ForwardKernel
@@ -192,19 +193,38 @@ Q, K, V = draw()
             ValueError,
             "q is on meta, expected a CUDA, ROCm or CPU device",
         ),
-        ({"softmax_scale": 0.0}, ValueError, "softmax_scale must be above 0 and at most 1e6, got 0.0"),
+        ({"softmax_scale": 0.0}, ValueError, "softmax_scale must be above 0 .* and at most 1e6, got 0.0"),
+        ({"softmax_scale": 1e-300}, ValueError, "softmax_scale must be above 0 .*, got 1e-300"),
+        ({"softmax_scale": 10**5000}, ValueError, "softmax_scale must be above 0 .*, got inf"),
         ({"softmax_scale": -1.0}, ValueError, "softmax_scale must be above 0"),
         ({"softmax_scale": math.nan}, ValueError, "softmax_scale must be above 0 .*, got nan"),
         ({"softmax_scale": math.inf}, ValueError, "softmax_scale must be above 0 .*, got inf"),
         ({"softmax_scale": "1"}, TypeError, "softmax_scale must be a number, got '1'"),
         ({"softmax_scale": True}, TypeError, "softmax_scale must be a number, got True"),
         ({"causal": 1}, TypeError, "causal must be a bool, got 1"),
+        ({"return_lse": "no"}, TypeError, "return_lse must be a bool, got 'no'"),
         ({"policy": "fastest"}, ValueError, "policy must be one of"),
+        ({"policy": []}, TypeError, r"policy must be a string, got \[\]"),
+        ({"k": torch.nested.as_nested_tensor([K[0], K[1]])}, TypeError, "k must be a dense tensor, got a nested one"),
     ],
 )
 def test_bad_arguments_are_named(changes: dict[str, Any], error: type[Exception], says: str) -> None:
     with pytest.raises(error, match=says):
         attention(**{"q": Q, "k": K, "v": V, **changes})
+
+
+def test_a_tensor_without_memory_is_refused() -> None:
+    with FakeTensorMode() as mode, pytest.raises(TypeError, match="q must be a tensor with memory of its own"):
+        attention(*(mode.from_tensor(x) for x in (Q, K, V)))
+
+
+def test_a_negated_view_counts_as_what_it_stands_for() -> None:
+    assert torch.equal(attention(torch._neg_view(Q), K, V), attention(-Q, K, V))
+
+
+@pytest.mark.parametrize("causal", [False, True])
+def test_the_least_scale_weighs_all_visible_keys_alike(causal: bool) -> None:
+    close(attention(Q, K, V, causal=causal, softmax_scale=2.0**-126), reference(Q, K, V, causal, 2.0**-126)[0])
 
 
 def test_gradients_are_refused_not_forgotten() -> None:
