@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import itertools
+import json
 import math
 
 import pytest
@@ -85,6 +86,9 @@ def test_artifacts_need_no_setup_and_hold_the_generated_code():
     for artifact in Forward().artifacts(*CASES[0]):
         assert artifact.name in artifact.source
         assert artifact.launch
+        tile = artifact.resources["tile"]  # a gate names it when it changes; plain values, for its JSON
+        assert json.loads(json.dumps(tile)) == tile
+        assert tile["block_m"] > 0
 
 
 def _shape(  # noqa: PLR0917 - a shape is that many numbers
