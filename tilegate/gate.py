@@ -255,6 +255,10 @@ def _stages(comparison: Comparison) -> dict[str, Stage]:
     suite = comparison.config.suite.replace(".", "/")
     in_base, in_head = comparison.base_tree / suite, comparison.head_tree / suite
 
+    for tree, root in ((comparison.base_tree, in_base), (comparison.head_tree, in_head)):
+        if root.is_dir():
+            trees.refuse_links_out(tree, root)
+
     def staged(name: str, tree: Path, suite_root: Path) -> Stage:
         return stage(
             work / name,

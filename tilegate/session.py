@@ -90,7 +90,7 @@ def stage(folder: Path, config: GateConfig, *, exported: Path, suite_root: Path,
         target, tier: what the suite is told to select.
 
     Raises:
-        UsageError: package and suite cannot come from different commits.
+        UsageError: package and suite cannot come from different commits, or the package is a link out of its tree.
     """
     package = config.package.partition(".")[0]
     suite = config.suite.rpartition(".")[2]  # asv imports a suite by its folder's name
@@ -99,8 +99,10 @@ def stage(folder: Path, config: GateConfig, *, exported: Path, suite_root: Path,
             f"the suite {config.suite!r} lies inside the package {config.package!r}, so the base's suite cannot measure "
             "the head's package; move it out and set `suite` in [tool.tilegate]"
         )
-    folder.mkdir(parents=True)
     package_root = trees.find_module(exported, package)
+    if package_root is not None:
+        trees.refuse_links_out(exported, package_root)
+    folder.mkdir(parents=True)
     if package_root is not None:
         (folder / package_root.name).symlink_to(package_root)
     (folder / suite).symlink_to(suite_root)

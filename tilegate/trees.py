@@ -84,12 +84,12 @@ def open_repository(path: Path) -> Repository:
     if found.returncode != 0:
         reason = _last_line(found.stderr)
         raise UsageError(f"{path} is not in a git repository ({reason}); run this inside one, or name it with --repo")
-    bare, git_dir = found.stdout.splitlines()
+    bare, _, git_dir = found.stdout.removesuffix("\n").partition("\n")  # a path may hold newlines of its own
     if bare == "true":
         return Repository(Path(git_dir), None)
     top = _git(["rev-parse", "--show-toplevel"], path, check=False)
     # Inside .git itself there is no working tree, though the repository has one.
-    folder = top.stdout.strip() if top.returncode == 0 else str(Path(git_dir).parent)
+    folder = top.stdout.removesuffix("\n") if top.returncode == 0 else str(Path(git_dir).parent)
     return Repository(Path(git_dir), Path(folder))
 
 
@@ -108,9 +108,15 @@ def resolve(repository: Repository, rev: str, scratch: Path) -> Revision:
         return _snapshot(repository, scratch)
     found = None
     if rev and not rev.startswith("-"):
-        found = _in(repository, ["rev-parse", "--verify", "--quiet", f"{rev}^{{commit}}"], check=False)
+        warn = ["-c", "core.warnAmbiguousRefs=true"]  # for which --quiet must be left out
+        found = _in(repository, [*warn, "rev-parse", "--verify", f"{rev}^{{commit}}"], check=False)
     if found is None or found.returncode != 0:
         raise UsageError(_unknown_revision(repository, rev))
+    if "is ambiguous" in found.stderr:
+        raise UsageError(
+            f"{rev!r} is ambiguous: more than one branch, tag or commit has that name; "
+            f"say refs/heads/{rev} for the branch, refs/tags/{rev} for the tag"
+        )
     commit = found.stdout.strip()
     tree = _in(repository, ["rev-parse", "--verify", "--quiet", f"{commit}^{{tree}}"]).stdout.strip()
     return Revision(rev, commit, tree)
@@ -218,6 +224,19 @@ def find_module(tree: Path, name: str) -> Path | None:
     return None
 
 
+def refuse_links_out(tree: Path, module: Path) -> None:
+    """Check that `module`, in the exported `tree`, is not a link to files that are in no commit.
+
+    Raises:
+        UsageError: it leads out of the tree.
+    """
+    if not module.resolve().is_relative_to(tree.resolve()):
+        raise UsageError(
+            f"{module.relative_to(tree)} is a symbolic link to {module.resolve()}, outside of the commit's tree, so what "
+            "it holds would be measured for every commit alike; put the files themselves into the repository"
+        )
+
+
 def _entry(repository: Repository, revision: Revision, path: str) -> str:
     return _in(repository, ["ls-tree", "-z", revision.tree, "--", path], _objects(repository, revision)).stdout
 
@@ -255,9 +274,10 @@ def _is_intact(repository: Repository, revision: Revision, folder: Path) -> bool
         private = environment | _objects(repository, revision)
         private |= {"GIT_DIR": str(repository.git_dir), "GIT_WORK_TREE": str(folder)}
         _git([*_QUIET, "read-tree", revision.tree], folder, private)
-        listing = ["status", "--porcelain", "--ignored", "--untracked-files=all"]
+        listing = ["status", "--porcelain", "-z", "--no-renames", "--ignored", "--untracked-files=all"]
         status = _git([*_QUIET, *listing], folder, private, check=False)
-        return status.returncode == 0 and not status.stdout
+        # The first letter compares the tree with HEAD, which need not be the same; the second, the folder with the tree.
+        return status.returncode == 0 and all(entry[1] == " " for entry in status.stdout.split("\0") if entry)
 
 
 def _needed_submodules(repository: Repository, revision: Revision, needed: Sequence[str]) -> list[tuple[str, str]]:

@@ -72,6 +72,16 @@ def test_a_faster_kernel_passes_as_improved_and_the_run_is_not_repeated(toy):
     assert "--fresh measures it again" in again.err
 
 
+@pytest.mark.parametrize("name", ["toykernels", "toybench"])
+def test_a_package_or_suite_that_is_a_link_out_of_the_repository_is_never_measured(toy, tmp_path, name):
+    (toy.path / name).rename(tmp_path / "elsewhere")
+    (toy.path / name).symlink_to(tmp_path / "elsewhere")
+    toy.commit("Link")
+    outcome = toy.gate("base", "HEAD", *ONE_TOTAL)
+    assert outcome.status == 2
+    assert f"{name} is a symbolic link to" in outcome.err
+
+
 def test_identical_code_is_unchanged_and_one_case_is_timed_as_control(toy):
     toy.write("notes.txt", "no code")
     toy.commit("Notes")

@@ -63,6 +63,44 @@ def test_an_export_is_reused_while_it_is_intact(toy, tmp_path):
         assert not (folder / "toykernels/extra.py").exists()
 
 
+def test_a_tree_that_is_not_checked_out_is_reused_as_well(toy, tmp_path):
+    toy.write("toykernels/kernels.py", "changed\n")
+    toy.commit("Change")
+    inode = _export(toy, "base", tmp_path).stat().st_ino
+    assert _export(toy, "base", tmp_path).stat().st_ino == inode
+    assert len(list((tmp_path / "cache").iterdir())) == 1
+
+
+def test_a_name_that_means_two_commits_is_refused(toy, tmp_path):
+    commit = toy.commit("Second")
+    toy.git("tag", "twice", "base")
+    toy.git("branch", "twice")
+    with pytest.raises(UsageError, match=r"'twice' is ambiguous.*refs/heads/twice"):
+        trees.resolve(_open(toy), "twice", tmp_path)
+    assert trees.resolve(_open(toy), "refs/heads/twice", tmp_path).commit == commit
+
+
+def test_a_repository_under_any_name(tmp_path):
+    toy = toy_repository.make(tmp_path / "two\nlines, 'quotes\" and a space ")
+    toy.write("toykernels/new\nline.txt", "")
+    assert (_export(toy, "base", tmp_path) / "toykernels/kernels.py").exists()
+    assert (_export(toy, "WORKTREE", tmp_path) / "toykernels/new\nline.txt").exists()
+    assert trees.open_repository(toy.path / ".git").top == toy.path
+
+
+def test_a_link_out_of_the_tree_is_refused(tmp_path):
+    tree, outside = tmp_path / "tree", tmp_path / "outside"
+    for folder in (tree / "inside", outside):
+        folder.mkdir(parents=True)
+    (tree / "good").symlink_to("inside")
+    (tree / "bad").symlink_to(outside)
+    (tree / "dangling").symlink_to("nowhere")
+    for name in ("inside", "good", "dangling", "missing"):
+        trees.refuse_links_out(tree, tree / name)
+    with pytest.raises(UsageError, match=r"bad is a symbolic link to .*outside"):
+        trees.refuse_links_out(tree, tree / "bad")
+
+
 def test_the_working_tree_as_it_is(toy, tmp_path):
     toy.write(".gitignore", "*.log\nkept.log\n")
     toy.write("kept.log", "tracked although ignored\n")
