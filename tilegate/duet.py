@@ -54,19 +54,23 @@ def measure(crew: Crew, case: str, pairs: int, config: GateConfig, order: random
         except WorkerError as error:
             raise SideError(side, error) from error
 
+    def turn_of(side: str, launches: int) -> list[float]:
+        times: list[float] = ask(side, "measure", patience, launches=launches)
+        if len(times) != launches:
+            message = f"{launches} launches were asked for, and {len(times)} times came"
+            raise SideError(side, WorkerError("error", message, None))
+        return times
+
     crew.start()
     patience = config.measure_timeout
     for side in order.sample(SIDES, 2):
         ask(side, "setup", config.compile_timeout, case=case)
         ask(side, "warm_up", patience + config.warm_up_seconds, seconds=config.warm_up_seconds)
-    trial = [ask(side, "measure", patience, launches=config.min_launches) for side in order.sample(SIDES, 2)]
+    trial = [turn_of(side, config.min_launches) for side in order.sample(SIDES, 2)]
     launches = launches_per_turn(min(map(median, trial)), config)
     measured = []
     for head_first in _orders(pairs, order):
-        turn = {
-            side: ask(side, "measure", patience, launches=launches)
-            for side in (reversed(SIDES) if head_first else SIDES)
-        }
+        turn = {side: turn_of(side, launches) for side in (reversed(SIDES) if head_first else SIDES)}
         measured.append({"order": head_first, "base": turn["base"], "head": turn["head"]})
     states = {side: ask(side, "state", patience) for side in SIDES}
     for side in SIDES:

@@ -20,11 +20,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from tilegate import trees
+from tilegate import replies, trees
 from tilegate.config import GateConfig
 from tilegate.files import UsageError
 
 _LOG_TAIL = 6000  # bytes of the log that a failure quotes
+_EXCERPT = 80  # bytes of what was no answer that a message shows
 _GRACE = 5.0  # seconds that the worker's own watchdog gets, which leaves a traceback, before the group is killed
 _SAFE_KINDS = (
     "wrong-result",
@@ -201,11 +202,17 @@ class Worker:
         self._answered = time.monotonic()
         if line is None:
             raise self._death(operation, timeout, self._answered - started)
-        reply = json.loads(line)
-        if "failure" not in reply:
-            return reply["ok"]
-        failure = reply["failure"]
-        raise self._error(failure["kind"], failure["message"])
+        try:
+            answer, failure = replies.decode(operation, line)
+        except replies.NoReplyError:
+            doing = operation.replace("_", " ")
+            raise self._error(
+                "error",
+                f"no answer to {doing!r}, but {_excerpt(line)}; does the code under test write to the worker's pipe?",
+            ) from None
+        if failure is not None:
+            raise self._error(*failure)
+        return answer
 
     def close(self) -> None:
         """End the process and everything that it started."""
@@ -222,7 +229,7 @@ class Worker:
             self._process.wait()
 
     def _read_line(self, deadline: float) -> bytes | None:
-        """Return the next line, or None if the process has died or the deadline has passed."""
+        """Return the next line, or None if the process has died or the deadline has passed; too long a line, unended."""
         while b"\n" not in self._buffer:
             remaining = deadline - time.monotonic()
             if remaining <= 0:
@@ -233,6 +240,8 @@ class Worker:
                 if not chunk:
                     return None
                 self._buffer += chunk
+                if len(self._buffer) > replies.LONGEST:
+                    return self._buffer  # which is no answer
             elif self._has_ended() and not select.select([self._replies], [], [], 0)[0]:
                 return None  # something that it started still holds the pipe open
         line, _, self._buffer = self._buffer.partition(b"\n")
@@ -249,10 +258,12 @@ class Worker:
         self._kill()
         status = self._process.returncode
         doing = operation.replace("_", " ")
-        if not ended or elapsed >= timeout:
+        if elapsed >= timeout:
             return self._error(
                 "hang", f"no answer to {doing!r} within {timeout:g} s; *_timeout in [tool.tilegate] sets the limit"
             )
+        if not ended:
+            return self._error("crash", f"its pipe was closed during {doing!r}; does the code under test close it?")
         if status == -signal.SIGKILL:
             return self._error(
                 "out-of-memory", f"killed during {doing!r} by SIGKILL, most likely by the system for lack of memory"
@@ -389,6 +400,10 @@ def _environment(stage: Stage) -> dict[str, str]:
         "TILEGATE_TARGET": stage.target,
         "TILEGATE_TIER": stage.tier,
     }
+
+
+def _excerpt(line: bytes) -> str:
+    return ascii(line[:_EXCERPT].decode(errors="replace")) + ("…" if len(line) > _EXCERPT else "")
 
 
 def _write_all(descriptor: int, data: bytes) -> None:

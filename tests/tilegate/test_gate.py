@@ -82,6 +82,22 @@ def test_a_package_or_suite_that_is_a_link_out_of_the_repository_is_never_measur
     assert f"{name} is a symbolic link to" in outcome.err
 
 
+def test_a_time_too_few_is_never_paired(toy):
+    toy.replace(KERNELS, "TOTAL_MS = 4.0", "TOTAL_MS = 4.01")
+    toy.replace(
+        KERNELS,
+        r"^def total\(\):",
+        "from tilegate.protocol import clocks\n"
+        "whole = clocks.CpuClock.measure\n"
+        "clocks.CpuClock.measure = lambda *arguments: whole(*arguments)[1:]\n\n"
+        "def total():",
+    )
+    toy.commit("Drop one")
+    outcome = toy.gate("base", "HEAD", *ONE_TOTAL)
+    assert outcome.status == 3, outcome
+    assert "3 launches were asked for, and 2 times came" in outcome.case(TOTAL)["failure"]["message"]
+
+
 def test_identical_code_is_unchanged_and_one_case_is_timed_as_control(toy):
     toy.write("notes.txt", "no code")
     toy.commit("Notes")

@@ -330,3 +330,42 @@ def _ends(process: int) -> None:
             return
         assert time.monotonic() < deadline, f"process {process} is still there"
         time.sleep(0.02)
+
+
+PIPE = "\nimport os, sys\npipe = int(sys.argv[2])\n"
+
+
+@pytest.mark.parametrize(
+    ("code", "message"),
+    [
+        ("os.write(pipe, b'hello\\n')", "no answer to 'load', but 'hello'"),
+        ("while True: os.write(pipe, bytes(1 << 16))", r"no answer to 'load', but '\\x00"),
+        ("os.close(pipe); import signal; signal.pause()", "its pipe was closed during 'load'"),
+    ],
+    ids=["writes", "floods", "closes"],
+)
+def test_code_that_meddles_with_the_pipe_is_found_out(start, tree, monkeypatch, code, message):
+    monkeypatch.setattr("tilegate.replies.LONGEST", 1 << 20)
+    with (tree / toy_repository.KERNELS).open("a") as file:
+        file.write(PIPE + code + "\n")
+    with pytest.raises(WorkerError, match=message):
+        start().catalogue()
+
+
+def test_a_worker_that_cannot_be_heard_any_more_ends(start, tree):
+    """Otherwise one whose parent was killed would stay for good."""
+    with (tree / toy_repository.KERNELS).open("a") as file:
+        file.write("import os, sys\nos.close(int(sys.argv[1]))\n")
+    worker = start()
+    worker.catalogue()
+    worker.send("state", 30)  # wakes the thread that reads
+    with pytest.raises(WorkerError) as caught:
+        worker.request("state", 30)
+    assert caught.value.kind == "crash"
+
+
+def test_resources_that_json_cannot_hold_are_an_error_and_not_a_crash(start, tree):
+    _edit(tree, "toybench/sums.py", '{"param": param})', '{"param": param}, {"vgpr": np.int64(8)})')
+    with pytest.raises(WorkerError, match="the suite's answer is not JSON: Object of type int64") as caught:
+        start().request("artifacts", 30, case=TOTAL)
+    assert caught.value.kind == "error"

@@ -34,8 +34,12 @@ def _listen(source: IO[str], requests: queue.SimpleQueue[str]) -> None:
 
     The whole process group ends, compilers included. (PR_SET_PDEATHSIG would end this process alone, and first.)
     """
-    for line in source:
-        requests.put(line)
+    try:
+        for line in source:
+            requests.put(line)
+    except (OSError, ValueError):  # the code under test has closed the pipe: nobody could be heard any more
+        traceback.print_exc()
+        os._exit(1)
     os.killpg(0, signal.SIGKILL)
 
 
@@ -65,8 +69,16 @@ def _serve(requests: queue.SimpleQueue[str], replies: IO[str]) -> None:
         for stream in (sys.stdout, sys.stderr):
             with contextlib.suppress(Exception):  # the suite may have closed or replaced them
                 stream.flush()
-        replies.write(json.dumps(reply) + "\n")
+        replies.write(_encode(reply) + "\n")
         replies.flush()
+
+
+def _encode(reply: dict[str, Any]) -> str:
+    try:
+        return json.dumps(reply, allow_nan=False)
+    except (TypeError, ValueError, RecursionError) as error:  # resources that hold a numpy number, say, or NaN
+        message = f"the suite's answer is not JSON: {error}"
+        return json.dumps({"failure": {"kind": "error", "message": message}})
 
 
 if __name__ == "__main__":

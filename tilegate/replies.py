@@ -1,0 +1,100 @@
+"""What a worker may answer. The code under test shares the worker's process and its pipe, so nothing is taken on trust."""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+from collections.abc import Callable, Mapping
+from typing import Any, NoReturn
+
+from tilegate.files import MAX_SECONDS, MIN_SECONDS
+
+LONGEST = 64 * 2**20  # bytes of a reply; the catalogue of a hundred thousand cases is a third of that
+
+_KINDS = frozenset(
+    (
+        *("compile", "import", "setup", "wrong-result", "crash", "hang", "out-of-memory", "leak", "error"),
+        *("missing", "skipped"),  # no failures; see WorkerError
+    )
+)
+
+
+class NoReplyError(Exception):
+    """A line that no worker writes."""
+
+
+def decode(operation: str, line: bytes) -> tuple[Any, tuple[str, str] | None]:
+    """Take a reply to `operation` apart.
+
+    Returns:
+        The answer and None, or None and the failure's kind and message.
+
+    Raises:
+        NoReplyError: it is not JSON, or not such an answer.
+    """
+    try:
+        reply = json.loads(line, parse_constant=_refuse)
+    except (ValueError, RecursionError):
+        reply = None
+    match reply:
+        case {"failure": {"kind": str(kind), "message": str(message)}} if kind in _KINDS:
+            return None, (kind, message)
+        case {"ok": answer} if _EXPECTED.get(operation, _anything)(answer):
+            return answer, None
+    raise NoReplyError
+
+
+def _refuse(constant: str) -> NoReturn:
+    raise ValueError(f"{constant} is not a JSON number")
+
+
+def _anything(answer: object) -> bool:
+    return True
+
+
+def _is_catalogue(answer: object) -> bool:
+    match answer:
+        case {"cases": list(cases), "broken": dict(broken)}:
+            return all(map(_is_case, cases)) and all(map(_is_failure, broken.values()))
+    return False
+
+
+def _is_case(case: object) -> bool:
+    match case:
+        case {"id": str(), "benchmark": str(), "params": list(params), "version": str(), **rest}:
+            return not rest and all(isinstance(shown, str) for shown in params)
+    return False
+
+
+def _is_failure(failure: object) -> bool:
+    match failure:
+        case {"kind": str(kind), "message": str(), **rest}:
+            return not rest and kind in _KINDS
+    return False
+
+
+def _is_identity(answer: object) -> bool:
+    match answer:
+        case {"identity": str(identity), "resources": None | dict(), **rest}:
+            return not rest and re.fullmatch("[0-9a-f]{64}", identity) is not None
+        case {"identity": None, "resources": None | dict(), **rest}:
+            return not rest
+    return False
+
+
+def _are_times(answer: object) -> bool:
+    return isinstance(answer, list) and all(map(_is_time, answer))
+
+
+def _is_time(seconds: object) -> bool:
+    return isinstance(seconds, float) and math.isfinite(seconds) and MIN_SECONDS <= seconds <= MAX_SECONDS
+
+
+_EXPECTED: Mapping[str, Callable[[object], bool]] = {
+    "load": _is_catalogue,
+    "artifacts": _is_identity,
+    "check": lambda answer: isinstance(answer, bool),
+    "measure": _are_times,
+    "state": lambda answer: isinstance(answer, dict),
+}
