@@ -56,7 +56,7 @@ def attach(crew: Crew, record: Record, names: Sequence[str], arch: str | None, r
     """
     try:
         _attach(crew, record, names, arch, reporter)
-    except OSError as error:
+    except (OSError, RecursionError) as error:  # no disk, no process; settings nested a thousand deep
         reporter.note(f"what changed in the code could not be looked for: {error}")
 
 

@@ -321,6 +321,15 @@ def test_a_disk_that_is_full_loses_the_causes_and_nothing_else(monkeypatch):
     assert explained((KERNEL,), head("other")) == [None]
 
 
+def test_settings_nested_without_end_lose_the_causes_and_nothing_else(capsys):
+    nested = {}
+    for _ in range(900):
+        nested = {"a": nested}
+    made = [{"name": "sum", "source": "other", "launch": dict(KERNEL.launch), "resources": nested}]
+    assert explained((KERNEL,), head("other"), head=made) == [None]
+    assert "could not be looked for" in capsys.readouterr().err
+
+
 def test_many_long_lines_are_cut_to_what_the_schema_allows():
     launch = {f"{'k' * 400}{index}": "v" * 400 for index in range(50)}
     (lines,) = explained((KERNEL,), head("other", **launch), arch=None)
