@@ -3,15 +3,20 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
 import importlib
+import io
+import os
 import shlex
 import sys
+import traceback
 from collections.abc import Sequence
 
 from tilegate import __version__
 from tilegate.files import UsageError
 
 EXIT_USAGE, EXIT_INTERRUPTED = 2, 130
+EXIT_FAILED = 70  # tilegate itself failed. Python's own 1 for that would read as "regressed".
 
 _COMMANDS = {
     "gate": "measure one revision against another, and judge",
@@ -33,7 +38,7 @@ start here:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run the command line `argv` (default: the process's); return the exit code."""
+    """Run the command line `argv` (default: the process's); return the exit code, `EXIT_FAILED` on any exception."""
     arguments = list(sys.argv[1:] if argv is None else argv)
     parser = argparse.ArgumentParser(
         prog="tilegate",
@@ -51,13 +56,31 @@ def main(argv: Sequence[str] | None = None) -> int:
             subparsers.add_parser(name, help=summary)
     args = parser.parse_args(arguments)
     args.resume = shlex.join(["tilegate", *arguments])
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        sys.stdout.reconfigure(errors="backslashreplace")  # a verdict is shown on an ASCII terminal as well
     try:
-        return int(importlib.import_module(f"tilegate.{args.command}").run(args))
+        status = int(importlib.import_module(f"tilegate.{args.command}").run(args))
+        sys.stdout.flush()
     except UsageError as error:
         print(f"tilegate: {error}", file=sys.stderr)
         return EXIT_USAGE
     except KeyboardInterrupt:
         return EXIT_INTERRUPTED
+    except OSError as error:
+        print(f"tilegate: stopped without a verdict: {error}", file=sys.stderr)
+        _drop_output()
+        return EXIT_FAILED
+    except Exception:
+        traceback.print_exc()
+        print("tilegate: stopped without a verdict, by a defect of tilegate; please report it", file=sys.stderr)
+        return EXIT_FAILED
+    return status
+
+
+def _drop_output() -> None:
+    """Let go of output that cannot be written, which Python would try again at its end, and exit with 120."""
+    with contextlib.suppress(OSError, ValueError):  # ValueError: it has no descriptor
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 if __name__ == "__main__":

@@ -165,6 +165,8 @@ def load_config(pyproject: str) -> GateConfig:
         document = tomllib.loads(pyproject)
     except tomllib.TOMLDecodeError as error:
         raise UsageError(f"pyproject.toml is not valid TOML: {error}") from None
+    except RecursionError:
+        raise UsageError("pyproject.toml is nested too deeply and was not read") from None
     tool = document.get("tool", {})
     table = tool.get("tilegate") if isinstance(tool, dict) else None
     if not isinstance(table, dict):

@@ -9,9 +9,9 @@ from __future__ import annotations
 import contextlib
 import functools
 import json
-import math
 import os
 import secrets
+import stat
 from importlib import resources
 from pathlib import Path
 from typing import Any, NoReturn
@@ -75,7 +75,9 @@ def load_json(path: Path, *, max_bytes: int = MAX_BYTES) -> Any:
         UsageError: the file is missing, too large, or not such JSON.
     """
     try:
-        with path.open("rb") as file:
+        with open(path, "rb", opener=_without_waiting) as file:
+            if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
+                raise UsageError(f"cannot read {path}: it is not a regular file")
             content = file.read(max_bytes + 1)
     except OSError as error:
         raise UsageError(f"cannot read {path}: {error.strerror or error}") from error
@@ -91,6 +93,10 @@ def load_json(path: Path, *, max_bytes: int = MAX_BYTES) -> Any:
         raise UsageError(f"{path} is nested too deeply and was not read") from None
     except ValueError as error:
         raise UsageError(f"{path} is not valid JSON: {error}") from None
+
+
+def _without_waiting(path: str, flags: int) -> int:
+    return os.open(path, flags | os.O_NONBLOCK)  # a named pipe that nobody writes to would wait forever
 
 
 def load_samples(path: Path, *, max_bytes: int = MAX_BYTES) -> dict[str, Any]:
@@ -175,7 +181,7 @@ def _with_short_times(value: object, place: tuple[str | int, ...] = ()) -> objec
 def _check_time(seconds: object, place: list[str | int]) -> None:
     if isinstance(seconds, bool) or not isinstance(seconds, int | float):
         raise _error(place, f"{_quote(seconds)} is not a number of seconds")
-    if not (math.isfinite(seconds) and MIN_SECONDS <= seconds <= MAX_SECONDS):
+    if not MIN_SECONDS <= seconds <= MAX_SECONDS:  # false for NaN, too
         raise _error(place, f"{_quote(seconds)} is not a time between {MIN_SECONDS:g} and {MAX_SECONDS:g} seconds")
 
 

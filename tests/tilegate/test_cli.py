@@ -8,9 +8,10 @@ import sys
 from pathlib import Path
 
 import pytest
+from sample_builder import case, document
 
 import tilegate
-from tilegate import cli
+from tilegate import cli, files
 from tilegate.files import UsageError
 
 
@@ -60,9 +61,36 @@ def test_errors_become_exit_codes(monkeypatch, tmp_path, capsys):
 
         return run
 
-    for error, status in ((UsageError("no"), 2), (KeyboardInterrupt(), 130)):
+    # Anything unforeseen must not end as Python's 1, which means "regressed".
+    for error, status in ((UsageError("no"), 2), (KeyboardInterrupt(), 130), (OSError("full"), 70), (KeyError(), 70)):
         monkeypatch.setattr("tilegate.gate.run", raising(error))
         assert cli.main(arguments) == status
+    assert "stopped without a verdict: full" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("as_json", [False, True])
+def test_a_verdict_that_cannot_be_written_is_no_verdict(tmp_path, as_json):
+    files.write_json(tmp_path / "samples.json", document({"a": case()}))
+    with Path("/dev/full").open("w") as full:
+        judged = _judge(tmp_path / "samples.json", *["--json"] * as_json, stdout=full)
+    assert (judged.returncode, "No space left" in judged.stderr) == (70, True)
+
+
+def test_a_terminal_that_knows_ascii_only_gets_the_verdict(tmp_path):
+    samples = document({"a": case()})
+    samples["head"]["rev"] = "müsli"
+    files.write_json(tmp_path / "samples.json", samples)
+    judged = _judge(tmp_path / "samples.json", stdout=subprocess.PIPE, PYTHONIOENCODING="ascii")
+    assert judged.returncode == 0, judged.stderr
+    assert "PASS" in judged.stdout
+
+
+def _judge(*arguments, stdout, **variables):
+    environment = {**os.environ, "PYTHONPATH": str(Path(tilegate.__file__).parents[1]), **variables}
+    command = [sys.executable, "-m", "tilegate.cli", "judge", *map(str, arguments)]
+    return subprocess.run(
+        command, stdout=stdout, stderr=subprocess.PIPE, text=True, check=False, timeout=60, env=environment
+    )
 
 
 def test_starting_imports_nothing_heavy():

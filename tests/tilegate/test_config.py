@@ -15,6 +15,11 @@ def load(extra=""):
     return config.load_config(f"[tool.tilegate]\n{NAMES}{extra}")
 
 
+def test_deep_nesting_is_a_usage_error():
+    with pytest.raises(UsageError, match="nested too deeply"):
+        config.load_config(f"x = {'[' * 5000}{']' * 5000}")
+
+
 def test_two_names_are_enough():
     assert load() == CONFIG
 

@@ -200,3 +200,17 @@ def test_any_replaced_part_is_accepted_or_refused_but_never_a_crash(data):
         return
     jsonschema.validate(samples, files.load_schema(files.SAMPLES_SCHEMA))  # the shortcut for times changes nothing
     json.dumps(samples, allow_nan=False)
+
+
+def test_what_is_no_regular_file_is_refused_at_once(tmp_path):
+    os.mkfifo(tmp_path / "pipe")
+    for path, reason in ((tmp_path / "pipe", "not a regular file"), (tmp_path, "Is a directory")):
+        with pytest.raises(files.UsageError, match=reason):
+            files.load_json(path)
+
+
+def test_a_time_that_no_float_can_hold_is_refused():
+    samples = document({"a": case()})
+    samples["cases"]["a"]["replicates"][0]["pairs"][0]["base"][0] = 10**400
+    with pytest.raises(files.UsageError, match="is not a time between"):
+        files.check_samples(samples)
