@@ -396,13 +396,17 @@ def _pattern(text: str | None) -> re.Pattern[str] | None:
 
 @contextlib.contextmanager
 def _ending_on_signals() -> Iterator[None]:
-    """Let SIGTERM (a cancelled job) end the run as Ctrl-C does: with the workers gone and the samples kept."""
+    """Let SIGTERM (a cancelled job) and SIGHUP (a closed terminal) end the run as Ctrl-C does: samples kept, no trace."""
 
     def interrupt(number: int, frame: FrameType | None) -> None:
         raise KeyboardInterrupt
 
-    before = signal.signal(signal.SIGTERM, interrupt)
+    before = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGHUP)}
+    for number, handler in before.items():
+        if handler != signal.SIG_IGN:  # nohup ignores SIGHUP
+            signal.signal(number, interrupt)
     try:
         yield
     finally:
-        signal.signal(signal.SIGTERM, before)
+        for number, handler in before.items():
+            signal.signal(number, handler)

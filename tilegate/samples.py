@@ -81,6 +81,8 @@ def open_record(out: Path, described: Mapping[str, Any], *, seed: int | None, fr
         if fresh:
             for name in FILES:
                 (out / name).unlink(missing_ok=True)
+        for left_over in out.glob(f".{path.name}.*.tmp"):  # of a run that was killed while it wrote
+            left_over.unlink(missing_ok=True)
         exists = path.exists()
     except OSError as error:
         raise files.UsageError(f"cannot write to {out}: {error.strerror or error}; name a folder with --out") from error

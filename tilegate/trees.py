@@ -386,7 +386,10 @@ def _git(
     except NotADirectoryError as error:
         raise UsageError(f"{folder} is not a folder") from error
     if check and done.returncode != 0:
-        raise UsageError(f"git {arguments[-1] if arguments else ''} failed: {_last_line(done.stderr)}")
+        command = next(
+            a for a, before in zip(arguments, ("", *arguments), strict=False) if a[0] != "-" and before != "-c"
+        )
+        raise UsageError(f"git {command} failed: {_last_line(done.stderr)}")
     return done
 
 

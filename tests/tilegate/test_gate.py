@@ -309,7 +309,7 @@ def original_step(name):""",
     assert len(kept) == 4
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
 def test_an_interrupt_says_how_to_resume(toy, number):
     toy.replace(KERNELS, "TOTAL_MS = 4.0", "TOTAL_MS = 4.001\n\n\nimport threading; threading.Event().wait(600)")
     toy.commit("Wait")
@@ -325,6 +325,14 @@ def test_an_interrupt_says_how_to_resume(toy, number):
     assert f"to resume: tilegate gate --repo {toy.path}" in said
     assert "Traceback" not in said
     _end(workers)
+
+
+def test_what_a_killed_run_left_half_written_is_cleared_away(toy, tmp_path):
+    out = tmp_path / "out"
+    out.mkdir()
+    (out / ".samples.json.0123456789ab.tmp").write_text('{"half')
+    assert toy.gate("base", "base", *ONE_TOTAL, "--out", str(out)).status == 0
+    assert sorted(path.name for path in out.iterdir()) == ["logs", "report.md", "samples.json", "verdict.json"]
 
 
 def test_one_gate_at_a_time_on_a_device(toy):

@@ -252,6 +252,14 @@ def test_an_unwritable_cache_is_a_usage_error(toy, tmp_path):
         _export(toy, "base", tmp_path)
 
 
+def test_what_git_refuses_is_told_with_the_command(toy):
+    revision = trees.Revision("HEAD", "0" * 40, "0" * 40)
+    with pytest.raises(UsageError, match="git ls-tree failed: fatal"):
+        trees.has_path(_open(toy), revision, "toykernels")
+    with pytest.raises(UsageError, match="git read-tree failed: fatal"):
+        trees._write_tree(_open(toy).git_dir, "0" * 40, toy.path)
+
+
 def test_a_module_is_found_at_the_root_or_under_src(tmp_path):
     (tmp_path / "src/deep").mkdir(parents=True)
     (tmp_path / "flat.py").write_text("")
