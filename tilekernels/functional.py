@@ -35,7 +35,8 @@ def attention(
 
     Query head h reads key head h // (heads / kv_heads). With `causal`, query i sees the keys j with
     j <= i + seqlen_k - seqlen_q: the mask is aligned to the bottom right, as in flash-attn. A row that sees no key (also
-    when seqlen_k is 0) gives zeros, and -inf in the LSE.
+    when seqlen_k is 0) gives zeros, and -inf in the LSE. A NaN or infinity in v can reach rows that do not see its key,
+    as in any product of matrices: their weight for it is 0, and 0 times it is NaN.
 
     Nothing here waits for the device, so it can be captured in a CUDA or HIP graph once its kernel is compiled (the
     first call for a head dimension, dtype, mask and tile compiles or loads it; `tilekernels.precompile` does that ahead

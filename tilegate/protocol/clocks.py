@@ -1,8 +1,8 @@
 """The clocks: how long one launch takes, from a cold cache, one sample a launch.
 
 The functions that read time are taken when this module is imported, and the device's when a clock is made: make the
-clock before importing the code under test, and that code cannot replace them (a kernel once patched the timer of a
-public competition, reference-kernels issue 162).
+clock before importing the code under test, and a patch of `time` or `torch` does not reach them (a kernel once patched
+the timer of a public competition, reference-kernels issue 162). Code that looks for this module can still change it.
 """
 
 from __future__ import annotations
