@@ -15,7 +15,6 @@ import secrets
 import shutil
 import signal
 import sys
-import tempfile
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -146,8 +145,8 @@ def run(args: argparse.Namespace) -> int:
         KeyboardInterrupt: interrupted; how to resume has been printed.
     """
     reporter = Reporter()
-    with _ending_on_signals(), tempfile.TemporaryDirectory(prefix="tilegate-") as scratch:
-        comparison = _prepare(args, Path(scratch))
+    with _ending_on_signals(), trees.scratch_folder(trees.cache_folder()) as scratch:
+        comparison = _prepare(args, scratch)
         with device_lock.hold(comparison.target, wait=not args.no_wait, say=reporter.note):
             record = samples.open_record(comparison.out, comparison.describe(), seed=args.seed, fresh=args.fresh)
             try:

@@ -214,6 +214,22 @@ def cache_folder() -> Path:
     return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache", "tilegate", "trees")
 
 
+@contextlib.contextmanager
+def scratch_folder(cache: Path) -> Iterator[Path]:
+    """Make a folder for the length of the context. One that a killed run leaves is deleted later, like its exports.
+
+    Raises:
+        UsageError: it cannot be made.
+    """
+    try:
+        cache.mkdir(parents=True, exist_ok=True)
+        made = tempfile.TemporaryDirectory(prefix=".scratch-", dir=cache)
+    except OSError as error:
+        raise UsageError(f"cannot write to {cache}: {error.strerror or error}; XDG_CACHE_HOME names another") from error
+    with made as folder:
+        yield Path(folder)
+
+
 def find_module(tree: Path, name: str) -> Path | None:
     """Return the folder or file of the top-level module `name` in `tree`, at its root or under src/; None if absent."""
     for root in (tree, tree / "src"):

@@ -335,6 +335,22 @@ def test_what_a_killed_run_left_half_written_is_cleared_away(toy, tmp_path):
     assert sorted(path.name for path in out.iterdir()) == ["logs", "report.md", "samples.json", "verdict.json"]
 
 
+def test_a_killed_run_leaves_nothing_in_the_systems_temporary_folder(toy, tmp_path, monkeypatch):
+    (tmp_path / "tmp").mkdir()
+    monkeypatch.setenv("TMPDIR", str(tmp_path / "tmp"))
+    running = toy.start("base", "WORKTREE", *ONE_TOTAL)
+    deadline = time.monotonic() + 60
+    while not list(toy.path.glob(".tilegate/*/logs/*")):
+        assert running.poll() is None, running.communicate()
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
+    workers = _children(running.pid)
+    running.kill()
+    running.communicate(timeout=30)
+    _end(workers)
+    assert list((tmp_path / "tmp").iterdir()) == []
+
+
 def test_one_gate_at_a_time_on_a_device(toy):
     said = []
     with device_lock.hold("cpu", wait=True, say=said.append):

@@ -260,6 +260,19 @@ def test_what_git_refuses_is_told_with_the_command(toy):
         trees._write_tree(_open(toy).git_dir, "0" * 40, toy.path)
 
 
+def test_a_scratch_folder_that_a_killed_run_left_is_deleted_later(toy, tmp_path):
+    cache = tmp_path / "cache"
+    with trees.scratch_folder(cache) as folder:
+        assert folder.parent == cache
+    assert not folder.exists()
+    (folder / "objects").mkdir(parents=True)  # as if this process had been killed before
+    os.utime(folder, (0, 0))
+    _export(toy, "base", tmp_path)
+    assert not folder.exists()
+    with pytest.raises(UsageError, match="XDG_CACHE_HOME"), trees.scratch_folder(toy.path / "pyproject.toml"):
+        pass
+
+
 def test_a_module_is_found_at_the_root_or_under_src(tmp_path):
     (tmp_path / "src/deep").mkdir(parents=True)
     (tmp_path / "flat.py").write_text("")
