@@ -11,6 +11,7 @@ import torch
 import tilekernels
 from benchmarks import reference
 from benchmarks.inputs import qkv
+from benchmarks.problems import problem
 from benchmarks.workloads import Workload, select, workload
 from tilegate.protocol import Artifact, selection, verify_origin
 
@@ -43,7 +44,7 @@ class Forward:
     def precompile(cls, params: list[tuple[str, str]]) -> None:
         """Compile all that these (workload, policy) need, in parallel, with a progress bar on stderr."""
         for policy in dict.fromkeys(policy for _, policy in params):
-            problems = [_problem(workload(id)) for id, wanted in params if wanted == policy]
+            problems = [problem(workload(id)) for id, wanted in params if wanted == policy]
             tilekernels.precompile(problems, [policy], DEVICE)
 
     def latency_forward(self, workload_id: str, policy: str) -> None:
@@ -66,21 +67,8 @@ class Forward:
         ]
 
 
-def _problem(work: Workload) -> tilekernels.AttentionProblem:
-    return tilekernels.AttentionProblem(
-        batch=work.batch,
-        heads=work.heads,
-        kv_heads=work.kv_heads,
-        seqlen_q=work.seqlen_q,
-        seqlen_k=work.seqlen_k,
-        head_dim=work.head_dim,
-        dtype=work.dtype,
-        causal=work.causal,
-    )
-
-
 def _kernel(work: Workload, policy: str) -> tilekernels.ForwardKernel:
-    return tilekernels.forward_kernel(_problem(work), policy=policy, device=DEVICE)
+    return tilekernels.forward_kernel(problem(work), policy=policy, device=DEVICE)
 
 
 def _outputs(work: Workload) -> tuple[torch.Tensor, torch.Tensor]:

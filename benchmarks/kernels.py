@@ -10,7 +10,8 @@ import dataclasses
 import functools
 
 import tilekernels
-from benchmarks.workloads import WORKLOADS, Workload
+from benchmarks.problems import problem
+from benchmarks.workloads import WORKLOADS
 from tilegate.protocol import Artifact, verify_origin
 
 verify_origin(tilekernels)
@@ -28,7 +29,7 @@ def configurations(arch: str) -> dict[str, list[str]]:
     kind = tilekernels.chip_by_name(arch).kind
     for work in WORKLOADS:
         for policy in tilekernels.POLICIES if kind in work.targets else ():
-            kernel = tilekernels.forward_kernel(_problem(work), policy=policy, device=arch)
+            kernel = tilekernels.forward_kernel(problem(work), policy=policy, device=arch)
             case = f"attention.Forward.latency_forward({work.id!r}, {policy!r})"
             found.setdefault(_id(kernel.problem_key, kernel.tile), []).append(case)
     return found
@@ -57,11 +58,6 @@ def _shipped(arch: str) -> dict[str, tuple[tuple[int, str, bool], tilekernels.Ti
             for tile in tilekernels.variants(chip, head_dim, dtype, policy):
                 found[_id((head_dim, dtype, causal), tile)] = ((head_dim, dtype, causal), tile)
     return found
-
-
-def _problem(work: Workload) -> tilekernels.AttentionProblem:
-    fields = (field.name for field in dataclasses.fields(tilekernels.AttentionProblem))
-    return tilekernels.AttentionProblem(**{name: getattr(work, name) for name in fields})
 
 
 def _id(problem_key: tuple[int, str, bool], tile: tilekernels.TileConfig) -> str:

@@ -29,6 +29,7 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 import tilekernels
 from benchmarks import reference
 from benchmarks.inputs import qkv
+from benchmarks.problems import problem
 from benchmarks.workloads import Workload
 from tilegate.environment import describe
 from tilegate.protocol import WrongResult, clock_for, selection
@@ -144,11 +145,9 @@ def _measure(
     rounds: int,
     order: random.Random,
 ) -> dict[str, Any]:
-    problem = tilekernels.AttentionProblem(
-        work.batch, work.heads, work.kv_heads, work.seqlen_q, work.seqlen_k, work.head_dim, work.dtype, work.causal
-    )
     kernels = {
-        f"tilekernels, {policy}": tilekernels.forward_kernel(problem, policy, device) for policy in tilekernels.POLICIES
+        f"tilekernels, {policy}": tilekernels.forward_kernel(problem(work), policy, device)
+        for policy in tilekernels.POLICIES
     }
     for tile in tiles:
         kernel = kernels["tilekernels, adaptive"]
