@@ -122,7 +122,6 @@ class Toolchain:
         return assembler
 
 
-@functools.cache
 def find_toolchain(arch: str, named: str | None = None) -> Toolchain:
     """Find the compiler for a chip.
 

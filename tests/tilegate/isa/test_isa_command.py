@@ -20,7 +20,6 @@ from isa_fixtures import DATA
 
 from tilegate import isa
 from tilegate.files import UsageError, load_schema
-from tilegate.isa.toolchain import find_toolchain
 
 COMPILER = f"""#!{sys.executable}
 import re, sys
@@ -105,7 +104,6 @@ def toy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Toy:
     compiler.chmod(0o755)
     monkeypatch.setenv("TILEGATE_HIP_COMPILER", str(compiler))
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
-    find_toolchain.cache_clear()
     made.path.mkdir()
     made.git("init", "-q", "-b", "main")
     made.write("hiptoy/__init__.py", LIBRARY)

@@ -17,7 +17,7 @@ from tilegate.isa.toolchain import ToolchainError, find_toolchain
 @pytest.fixture(autouse=True)
 def _nothing_installed(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[None]:
     """A PATH with nothing but the tests' own programs on it."""
-    caches = (find_toolchain, toolchain._knows, environment.tool_version)
+    caches = (toolchain._knows, environment.tool_version)
     for cached in caches:
         cached.cache_clear()
     monkeypatch.setenv("PATH", str(tmp_path / "bin"))
@@ -103,3 +103,13 @@ def test_the_fingerprint_follows_the_version_and_the_headers(tmp_path: Path, mon
 def test_the_fingerprint_holds_no_path(tmp_path: Path) -> None:
     install(tmp_path, "clang++-19", "gfx942")
     assert str(tmp_path) not in str(find_toolchain("gfx942").identity())
+
+
+def test_another_compiler_in_the_environment_is_noticed_at_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    install(tmp_path, "clang++-19", "gfx942")
+    other = install(tmp_path, "my-clang", "gfx942")
+    assert find_toolchain("gfx942").command[0].endswith("clang++-19")
+    monkeypatch.setenv(toolchain.COMPILER_VARIABLE, "my-clang")
+    assert find_toolchain("gfx942").command[0] == str(other)
