@@ -24,6 +24,7 @@ class Dialect:
         parallel: `(*extents) -> loop` over the elements of a tile, in any order.
         stages_output: whether a result goes through a staging tile on its way out, so that each thread stores wide rows
             (or TMA does) instead of the few elements that the matrix unit left in its registers.
+        exp2: `(float32) -> float32`, 2**x of a softmax: exp2(-inf) = 0 and NaN stays NaN; a subnormal result may be 0.
     """
 
     name: str
@@ -31,6 +32,7 @@ class Dialect:
     alloc_accumulator: Callable[..., Any]
     parallel: Callable[..., Any]
     stages_output: bool
+    exp2: Callable[..., Any]
 
 
 def dialect_for(name: str) -> Dialect:
@@ -52,7 +54,26 @@ def dialect_for(name: str) -> Dialect:
             alloc_accumulator=T.alloc_local,
             parallel=T.grid,
             stages_output=False,
+            exp2=T.exp2,
         )
-    if name in ("cuda", "hip"):
-        return Dialect(name, T.alloc_shared, T.alloc_fragment, T.Parallel, stages_output=True)
+    if name == "cuda":
+        return Dialect(
+            name,
+            alloc_tile=T.alloc_shared,
+            alloc_accumulator=T.alloc_fragment,
+            parallel=T.Parallel,
+            stages_output=True,
+            exp2=T.exp2,
+        )
+    if name == "hip":
+        # HIP's exp2f keeps subnormal results, with four instructions around the one that computes. The terms of a row's
+        # softmax are at most 1 and one of them is 1: it loses none above 2**-126.
+        return Dialect(
+            name,
+            alloc_tile=T.alloc_shared,
+            alloc_accumulator=T.alloc_fragment,
+            parallel=T.Parallel,
+            stages_output=True,
+            exp2=lambda x: T.call_extern("float32", "__builtin_amdgcn_exp2f", x),
+        )
     raise ValueError(f"unknown dialect {name!r}; expected 'cpu', 'cuda' or 'hip'")

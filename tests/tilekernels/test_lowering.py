@@ -2,6 +2,7 @@
 
 import hashlib
 import os
+import re
 import subprocess
 import sys
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -88,3 +89,14 @@ def test_the_text_of_a_kernel_is_the_same_in_every_process() -> None:
         texts |= {process.communicate(timeout=200)[0] for process in started}
     assert len(texts) == 1
     assert len(texts.pop().strip()) == len(hashlib.sha256().hexdigest())
+
+
+def forward_of(arch: str) -> LoweredKernel:
+    (made,) = forward_kernel(AttentionProblem(1, 28, 4, 512, 512, 64, "bfloat16", True), device=arch).artifacts()
+    return made
+
+
+def test_exponentials_are_one_instruction_on_amd() -> None:
+    called = re.findall(r"\w*exp\w*(?=\()", forward_of("gfx942").source)
+    assert set(called) == {"__builtin_amdgcn_exp2f"}
+    assert "amdgcn" not in forward_of("sm_90").source

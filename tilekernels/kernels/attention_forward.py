@@ -40,6 +40,7 @@ def build(spec: ForwardSpec, tile: TileConfig, dialect: Dialect) -> Any:
     # any score of finite fp16 inputs (65504**2 * head_dim), and scaling it does not overflow float32.
     lowest = -1e30
     alloc_tile, alloc_accumulator, parallel = dialect.alloc_tile, dialect.alloc_accumulator, dialect.parallel
+    exp2 = dialect.exp2
     # On the CPU gemm has no warps to distribute; on AMD k_pack=2 widens the LDS reads of both operands of Q K^T.
     warp_policy = T.GemmWarpPolicy.FullRow
     annotations = {"k_pack": tile.k_pack} if dialect.name == "hip" and tile.k_pack != 1 else None
@@ -115,9 +116,9 @@ def build(spec: ForwardSpec, tile: TileConfig, dialect: Dialect) -> Any:
                     row_max[m] = T.max(row_max[m], row_max_before[m])
                 # The difference first: a fused multiply-add would make 1 +- 1e-7 of an unchanged maximum, in every tile.
                 for m in parallel(block_m):
-                    rescale[m] = T.exp2((row_max_before[m] - row_max[m]) * scale)
+                    rescale[m] = exp2((row_max_before[m] - row_max[m]) * scale)
                 for m, n in parallel(block_m, block_n):
-                    scores[m, n] = T.exp2(scores[m, n] * scale - row_max[m] * scale)
+                    scores[m, n] = exp2(scores[m, n] * scale - row_max[m] * scale)
                 T.reduce_sum(scores, tile_sum, dim=1)
                 for m in parallel(block_m):
                     row_sum[m] = row_sum[m] * rescale[m] + tile_sum[m]
