@@ -100,3 +100,11 @@ def test_exponentials_are_one_instruction_on_amd() -> None:
     called = re.findall(r"\w*exp\w*(?=\()", forward_of("gfx942").source)
     assert set(called) == {"__builtin_amdgcn_exp2f"}
     assert "amdgcn" not in forward_of("sm_90").source
+
+
+@pytest.mark.parametrize("arch", ["gfx942", "cpu"])
+def test_loads_are_not_guarded_against_heads_that_are_none(arch: str) -> None:
+    dtype = "float32" if arch == "cpu" else "float16"
+    (made,) = forward_kernel(AttentionProblem(1, 28, 4, 512, 512, 64, dtype, True), device=arch).artifacts()
+    assert "kv_heads" in made.source
+    assert "< kv_heads" not in made.source

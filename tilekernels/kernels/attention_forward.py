@@ -75,6 +75,7 @@ def build(spec: ForwardSpec, tile: TileConfig, dialect: Dialect) -> Any:
 
             # truncdiv: TileLang's floor division guards against signs that heads do not have.
             kv_head = T.truncdiv(head, T.truncdiv(heads, kv_heads))
+            T.assume(kv_head < kv_heads)  # else every load of K and V is guarded
             scale = softmax_scale * log2_e
             # Under a causal mask later rows see more keys: starting with the last ones leaves no long workgroup for the end.
             first_row = (T.ceildiv(seqlen_q, block_m) - 1 - block) * block_m if causal else block * block_m
