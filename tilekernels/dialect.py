@@ -24,6 +24,9 @@ class Dialect:
         parallel: `(*extents) -> loop` over the elements of a tile, in any order.
         stages_output: whether a result goes through a staging tile on its way out, so that each thread stores wide rows
             (or TMA does) instead of the few elements that the matrix unit left in its registers.
+        transposes_v: whether V lies transposed in its staging tile, (head_dim, block_n): the AMD matrix unit takes that
+            operand four keys at a time, which from rows of V are four LDS reads of two bytes each. A store through
+            registers costs fewer instructions than those reads. Hopper's transposes by itself.
         exp2: `(float32) -> float32`, 2**x of a softmax: exp2(-inf) = 0 and NaN stays NaN; a subnormal result may be 0.
     """
 
@@ -32,6 +35,7 @@ class Dialect:
     alloc_accumulator: Callable[..., Any]
     parallel: Callable[..., Any]
     stages_output: bool
+    transposes_v: bool
     exp2: Callable[..., Any]
 
 
@@ -54,6 +58,7 @@ def dialect_for(name: str) -> Dialect:
             alloc_accumulator=T.alloc_local,
             parallel=T.grid,
             stages_output=False,
+            transposes_v=False,
             exp2=T.exp2,
         )
     if name == "cuda":
@@ -63,6 +68,7 @@ def dialect_for(name: str) -> Dialect:
             alloc_accumulator=T.alloc_fragment,
             parallel=T.Parallel,
             stages_output=True,
+            transposes_v=False,
             exp2=T.exp2,
         )
     if name == "hip":
@@ -74,6 +80,7 @@ def dialect_for(name: str) -> Dialect:
             alloc_accumulator=T.alloc_fragment,
             parallel=T.Parallel,
             stages_output=True,
+            transposes_v=True,
             exp2=lambda x: T.call_extern("float32", "__builtin_amdgcn_exp2f", x),
         )
     raise ValueError(f"unknown dialect {name!r}; expected 'cpu', 'cuda' or 'hip'")

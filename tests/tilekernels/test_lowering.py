@@ -108,3 +108,8 @@ def test_loads_are_not_guarded_against_heads_that_are_none(arch: str) -> None:
     (made,) = forward_kernel(AttentionProblem(1, 28, 4, 512, 512, 64, dtype, True), device=arch).artifacts()
     assert "kv_heads" in made.source
     assert "< kv_heads" not in made.source
+
+
+def test_amd_reads_v_from_lds_in_wide_rows() -> None:
+    read = re.findall(r"= \*\((\w+)\*\)\(\(\(bfloat16_t\*\)v\) \+", forward_of("gfx942").source)
+    assert read == ["uint2"]

@@ -63,7 +63,11 @@ def build(spec: ForwardSpec, tile: TileConfig, dialect: Dialect) -> Any:
             else:
                 q = alloc_accumulator((block_m, head_dim), dtype)
             k = alloc_tile((block_n, head_dim), dtype)
-            v = alloc_tile((block_n, head_dim), dtype)
+            if dialect.transposes_v:
+                v_rows = alloc_accumulator((block_n, head_dim), dtype)
+                v = alloc_tile((head_dim, block_n), dtype)
+            else:
+                v = alloc_tile((block_n, head_dim), dtype)
             scores = alloc_accumulator((block_m, block_n), accumulate)
             probabilities = alloc_accumulator((block_m, block_n), dtype)
             out = alloc_accumulator((block_m, head_dim), accumulate)
@@ -126,8 +130,13 @@ def build(spec: ForwardSpec, tile: TileConfig, dialect: Dialect) -> Any:
                 T.copy(scores, probabilities)
                 for m, d in parallel(block_m, head_dim):
                     out[m, d] *= rescale[m]
-                T.copy(V[entry, j * block_n : (j + 1) * block_n, kv_head, :], v)
-                T.gemm(probabilities, v, out, policy=warp_policy)
+                if dialect.transposes_v:
+                    T.copy(V[entry, j * block_n : (j + 1) * block_n, kv_head, :], v_rows)
+                    for n, d in parallel(block_n, head_dim):
+                        v[d, n] = v_rows[n, d]
+                else:
+                    T.copy(V[entry, j * block_n : (j + 1) * block_n, kv_head, :], v)
+                T.gemm(probabilities, v, out, transpose_B=dialect.transposes_v, policy=warp_policy)
 
             # A row that has seen nothing has row_sum 0. Compared with 0 and not with > 0: NaN in, NaN out.
             for m, d in parallel(block_m, head_dim):
