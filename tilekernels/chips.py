@@ -40,6 +40,8 @@ class Chip:
         registers_per_lane: 32-bit registers that one lane can address, accumulation registers included.
         register_file_bytes: vector registers of one compute unit.
         l2_bytes: level 2 cache, of one XCD where there are several; None where it plays no part.
+        copies_into_lds: whether TileLang fetches the next K tile from global memory into LDS while the present V tile is in
+            use (AMD: gfx950, which loads 16 bytes a lane past the registers), so that the two cannot share memory.
         half_tflops: dense fp16/bf16 matrix rate, TFLOP/s; None when this product's rate is not known.
         memory_tbytes: memory bandwidth, TB/s; None when this product's is not known.
     """
@@ -55,6 +57,7 @@ class Chip:
     registers_per_lane: int
     register_file_bytes: int
     l2_bytes: int | None = None
+    copies_into_lds: bool = False
     half_tflops: float | None = None
     memory_tbytes: float | None = None
 
@@ -104,6 +107,7 @@ CHIPS: dict[str, Chip] = {
             registers_per_lane=512,  # [llvm]
             register_file_bytes=512 * KIB,  # [rocm-spec]
             l2_bytes=4 * KIB * KIB,  # each XCD [rocm-spec]
+            copies_into_lds=True,
             half_tflops=2500.0,  # [cdna4]
             memory_tbytes=8.0,  # [cdna4]
         ),

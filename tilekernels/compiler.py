@@ -242,12 +242,16 @@ class _Options:
 
     @staticmethod
     def of(prim_func: Any, target: str) -> _Options:
-        kind = target_of(target).kind.name
+        tvm_target = target_of(target)
+        kind = tvm_target.kind.name
         if kind == "cuda":
             # --use_fast_math: an exponential is one instruction instead of three. It treats NaN and infinity as before.
             return _Options("auto", (), {"tl.enable_fast_math": True})
         if kind == "hip":
-            return _Options("auto", (), {})
+            # Tiles that are never in use at the same time share LDS: K, V and the scratch of reductions. Not where copies
+            # into LDS are under way in the meantime.
+            merge = not chip_by_name(str(tvm_target.attrs["mcpu"])).copies_into_lds
+            return _Options("auto", (), {"tl.enable_aggressive_shared_memory_merge": True} if merge else {})
         # The C code generator writes vectors of half that its own header does not define.
         half = any(str(buffer.dtype) == "float16" for buffer in prim_func.buffer_map.values())
         # The cython backend is the one that compiles target "c", and passes no optimisation flag of its own.
@@ -267,7 +271,7 @@ def _record_path(prim_func: Any, tvm_target: Any, options: _Options) -> Path | N
     return directory / "lowered" / f"{key}.json"
 
 
-_FORMAT = 1
+_FORMAT = 2
 """Of a cached LoweredKernel: to be raised with every change of what `_describe` makes of TileLang's output."""
 
 
@@ -309,8 +313,8 @@ _SCRATCH = re.compile(r"void\* (workspace(?:_\d+)?) = \(\(void\*\)\(\(char\*\)\w
 def canonical_scratch(source: str, shared_bytes: int) -> str:
     """Number the scratch buffers of reductions in the order of their use.
 
-    TileLang 0.1.15 gives each reduction of a HIP kernel a scratch buffer in LDS, all of one size, and deals them out in
-    an order that changes from process to process. The kernels are the same; their text should be, too.
+    TileLang 0.1.15 gives each reduction of a HIP kernel a scratch buffer in LDS, all of one size or all in one place, and
+    deals them out in an order that changes from process to process. The kernels are the same; their text should be, too.
 
     Args:
         source: generated text.
@@ -318,7 +322,8 @@ def canonical_scratch(source: str, shared_bytes: int) -> str:
     """
     declared = {name: int(offset) for name, offset in _SCRATCH.findall(source)}
     bounds = [*sorted(declared.values()), shared_bytes]
-    if len({end - start for start, end in pairwise(bounds)}) != 1:
+    one_place = len(set(declared.values())) == 1  # several names of the same bytes
+    if not one_place and len({end - start for start, end in pairwise(bounds)}) != 1:
         return source  # none, or of different sizes: not interchangeable
     body = max(match.end() for match in _SCRATCH.finditer(source))
     used = list(dict.fromkeys(re.findall(r"\bworkspace(?:_\d+)?\b", source[body:])))

@@ -74,21 +74,15 @@ class TileTable:
     adaptive: tuple[Candidate, ...]
 
 
-# AMD. Q lives in registers: in LDS it does not leave room for 128 rows of head dimension 128 in 64 KiB. 128 rows take
-# 512 threads: with 256, the accumulators leave one wave a SIMD. No rate was measured on these chips; they are priors:
-# the K and V tiles' LDS traffic for a row, which falls with block_m, and the barriers for a key, which fall with block_n.
-_AMD_128 = TileTable(
+# AMD. Q lives in registers: in LDS, 128 rows of head dimension 128 leave 64 KiB room for one workgroup, not for two. 128
+# rows take 512 threads: with 256, the accumulators leave half the waves a SIMD, or fewer. No rate was measured on these
+# chips; they are priors: the K and V tiles' LDS traffic for a row, which falls with block_m, and the barriers for a key,
+# which fall with block_n. They agree with the compiled code: by the cycles of the unit that limits a round
+# (docs/isa-tiles.md), 64x64 does 0.77 to 0.87 of the work of 128x64 in the same time, 64x32 0.59 to 0.67.
+_AMD = TileTable(
     fixed=TileConfig(64, 64, 256, q_in="registers"),
     adaptive=(
         Candidate(TileConfig(128, 64, 512, q_in="registers"), rate=1.0),
-        Candidate(TileConfig(64, 64, 256, q_in="registers"), rate=0.8),
-        Candidate(TileConfig(64, 32, 256, q_in="registers"), rate=0.6),
-    ),
-)
-_AMD_64 = TileTable(
-    fixed=TileConfig(64, 64, 256, q_in="registers"),
-    adaptive=(
-        Candidate(TileConfig(128, 64, 256, q_in="registers"), rate=1.0),
         Candidate(TileConfig(64, 64, 256, q_in="registers"), rate=0.8),
         Candidate(TileConfig(64, 32, 256, q_in="registers"), rate=0.6),
     ),
@@ -103,12 +97,12 @@ _CPU = TileTable(
 
 # NVIDIA. The rates were measured on an H200, at 8k to 32k tokens (docs/h200.md).
 TILES: dict[tuple[str, int], TileTable] = {
-    ("gfx942", 128): _AMD_128,
-    ("gfx942", 64): _AMD_64,
-    ("gfx90a", 128): _AMD_128,
-    ("gfx90a", 64): _AMD_64,
-    ("gfx950", 128): _AMD_128,
-    ("gfx950", 64): _AMD_64,
+    ("gfx942", 128): _AMD,
+    ("gfx942", 64): _AMD,
+    ("gfx90a", 128): _AMD,
+    ("gfx90a", 64): _AMD,
+    ("gfx950", 128): _AMD,
+    ("gfx950", 64): _AMD,
     ("sm_90", 128): TileTable(
         fixed=TileConfig(128, 128, 256),
         adaptive=(
@@ -166,44 +160,53 @@ def variants(chip: Chip, head_dim: int, dtype: str, policy: str = "adaptive") ->
     return (table.fixed,) if policy == "fixed" else tuple(c.tile for c in table.adaptive)
 
 
-def shared_bytes(tile: TileConfig, head_dim: int, dtype: str, kind: str) -> int:
+def shared_bytes(tile: TileConfig, head_dim: int, dtype: str, chip: Chip) -> int:
     """Shared memory (LDS) that a forward kernel asks for, in bytes; on the CPU, its arrays on the stack.
 
     Args:
         tile: the tile.
         head_dim: as in `AttentionProblem`.
         dtype: as in `AttentionProblem`.
-        kind: the chip's kind.
+        chip: where it is to run.
     """
     size = DTYPES[dtype]
     q = tile.block_m * head_dim * size
     k_and_v = 2 * tile.block_n * head_dim * size
-    if kind == "cpu":
+    if chip.kind == "cpu":
         row_vectors = 5 * tile.block_m * 4
         scores = tile.block_m * tile.block_n * (4 + size)  # float32, and as input of the second product
         return q + k_and_v + scores + tile.block_m * head_dim * 4 + row_vectors
-    total = tile.num_stages * k_and_v + (q if tile.q_in == "shared" else 0)
-    if kind == "hip":
-        # TileLang keeps a float a thread for each of the two row reductions, which a wavefront of 64 never uses.
-        total += 2 * 4 * tile.threads
-    return total
+    if tile.q_in != "shared":
+        q = 0
+    if chip.kind == "cuda":
+        return q + tile.num_stages * k_and_v
+    # TileLang keeps a float a thread for each of the two row reductions, which a wavefront of 64 never uses.
+    scratch = 4 * tile.threads
+    if chip.copies_into_lds:
+        return q + k_and_v + 2 * scratch
+    # K, V and scratch share their memory. Where a lane has several rows it reduces them in a loop, and TileLang keeps
+    # the one scratch buffer apart.
+    rows = 16 * tile.threads // chip.wavefront
+    k_or_v = k_and_v // 2
+    return q + (k_or_v + scratch if tile.block_m > rows else max(k_or_v, scratch))
 
 
 def register_estimate(tile: TileConfig, head_dim: int, dtype: str, kind: str) -> int:
     """32-bit registers a lane is expected to need; 0 on the CPU, where it means nothing.
 
-    The tiles a lane holds are counted: scores and output in float32, probabilities in the element type, and Q where it
-    lives in registers. For AMD the count is then doubled and 20 added: a line through what clang 19 took for ten gfx942
-    kernels of this shape without spilling (92 to 403 registers; it misses by 40 at most), and one that spilled at 512
-    lies beyond the limit. For NVIDIA 24 are added for addresses.
+    The tiles a lane holds are counted: scores and output in float32, probabilities in the element type. For AMD also V,
+    on its way to LDS, and Q, which the compiler keeps in registers wherever it was put; 7/4 of the count and 10 are a
+    line through what clang 19 took for ten gfx942 kernels of this shape without spilling (86 to 392 registers; it misses
+    by 30 at most), and one that spilled at 512 lies beyond the limit. For NVIDIA 24 are added for addresses.
     """
     if kind == "cpu":
         return 0
     packed = 4 // DTYPES[dtype]
-    q = tile.block_m * head_dim // packed if tile.q_in == "registers" else 0
-    values = tile.block_m * (tile.block_n + head_dim + tile.block_n // packed) + q
-    count = -(-values // tile.threads)
-    return 2 * count + 20 if kind == "hip" else count + 24
+    values = tile.block_m * (tile.block_n + head_dim + tile.block_n // packed)
+    if kind == "hip":
+        values += (tile.block_m + tile.block_n) * head_dim // packed
+        return 7 * -(-values // tile.threads) // 4 + 10
+    return -(-values // tile.threads) + 24
 
 
 def fits(tile: TileConfig, problem: AttentionProblem, chip: Chip) -> tuple[str, ...]:
@@ -213,7 +216,7 @@ def fits(tile: TileConfig, problem: AttentionProblem, chip: Chip) -> tuple[str, 
     `register_estimate`), and what TileLang 0.1.15 cannot generate.
     """
     kind, broken = chip.kind, []
-    wanted = shared_bytes(tile, problem.head_dim, problem.dtype, kind)
+    wanted = shared_bytes(tile, problem.head_dim, problem.dtype, chip)
     if wanted > chip.lds_bytes:
         broken.append(f"needs {wanted} bytes of shared memory, a workgroup has {chip.lds_bytes}")
     if tile.threads > chip.max_threads:

@@ -179,6 +179,13 @@ def test_scratch_is_numbered_by_use() -> None:
     assert canonical_scratch(other, 10240) == one
 
 
+def test_scratch_in_one_place_is_numbered_by_use() -> None:
+    one = HIP.format("workspace", "workspace_1", second=8192)
+    other = HIP.format("workspace_1", "workspace", second=8192)
+    assert one != other
+    assert canonical_scratch(one, 16384) == canonical_scratch(other, 16384) == one
+
+
 def test_scratch_that_is_not_interchangeable_stays() -> None:
     for source, shared in (
         (HIP.format("workspace_1", "workspace", second=9216), 12000),  # of different sizes

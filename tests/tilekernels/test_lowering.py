@@ -37,7 +37,7 @@ def check(kernel: ForwardKernel, made: LoweredKernel) -> None:
     chip, tile = kernel.chip, kernel.tile
     assert "__global__" in made.source
     assert ("hip/hip_runtime.h" in made.source) == (chip.kind == "hip")
-    assert made.launch["dynamic_shared_bytes"] == shared_bytes(tile, head_dim, dtype, chip.kind)
+    assert made.launch["dynamic_shared_bytes"] == shared_bytes(tile, head_dim, dtype, chip)
     assert made.launch["dynamic_shared_bytes"] <= chip.lds_bytes
     threads, *rest = made.launch["block"]
     assert rest == [1, 1]
@@ -113,3 +113,12 @@ def test_loads_are_not_guarded_against_heads_that_are_none(arch: str) -> None:
 def test_amd_reads_v_from_lds_in_wide_rows() -> None:
     read = re.findall(r"= \*\((\w+)\*\)\(\(\(bfloat16_t\*\)v\) \+", forward_of("gfx942").source)
     assert read == ["uint2"]
+
+
+@pytest.mark.parametrize(("arch", "together"), [("gfx942", True), ("gfx90a", True), ("gfx950", False)])
+def test_k_and_v_share_lds_where_they_are_not_in_use_together(arch: str, together: bool) -> None:
+    placed = dict(
+        re.findall(r"void\* ([kv]) = \(\(void\*\)\(\(char\*\)buf_dyn_shmem \+ (\d+)\)\);", forward_of(arch).source)
+    )
+    assert set(placed) == {"k", "v"}
+    assert (placed["k"] == placed["v"]) == together

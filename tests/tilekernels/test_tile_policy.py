@@ -102,22 +102,23 @@ def test_fixed_ignores_the_shape() -> None:
 @pytest.mark.parametrize(
     ("shape", "wanted"),
     [
-        ((128, 128, 64, 256, "shared"), 67584),
-        ((128, 128, 64, 256, "registers"), 34816),
-        ((128, 128, 64, 512, "registers"), 36864),
-        ((128, 128, 128, 256, "shared"), 100352),
-        ((128, 128, 128, 256, "registers"), 67584),
-        ((128, 64, 64, 256, "shared"), 51200),
-        ((128, 64, 64, 256, "registers"), 34816),
-        ((128, 128, 32, 256, "registers"), 18432),
-        ((64, 128, 64, 256, "shared"), 34816),
-        ((64, 128, 64, 512, "registers"), 20480),
+        ((128, 128, 64, 256, "shared"), 50176),
+        ((128, 128, 64, 256, "registers"), 17408),
+        ((128, 128, 64, 512, "registers"), 16384),
+        ((128, 128, 128, 256, "shared"), 66560),
+        ((128, 128, 128, 256, "registers"), 33792),
+        ((128, 64, 64, 256, "shared"), 32768),
+        ((128, 64, 64, 256, "registers"), 16384),
+        ((128, 128, 32, 256, "registers"), 9216),
+        ((64, 128, 64, 256, "shared"), 25600),
+        ((64, 128, 64, 512, "registers"), 8192),
+        ((64, 256, 16, 1024, "registers"), 4096),
     ],
 )
 def test_shared_memory_is_what_the_compiler_asks_for(shape: tuple[int, int, int, int, str], wanted: int) -> None:
     head_dim, block_m, block_n, threads, q_in = shape
     tile = TileConfig(block_m, block_n, threads, q_in=q_in)
-    assert shared_bytes(tile, head_dim, "float16", "hip") == wanted
+    assert shared_bytes(tile, head_dim, "float16", CHIPS["gfx942"]) == wanted
     problem = replace(PROBLEM, head_dim=head_dim)
     launches = not any("shared memory" in limit for limit in fits(tile, problem, CHIPS["gfx942"]))
     assert launches == (wanted <= 65536)
@@ -127,28 +128,28 @@ def test_shared_memory_is_what_the_compiler_asks_for(shape: tuple[int, int, int,
 @pytest.mark.parametrize(
     ("shape", "taken"),
     [
-        ((128, 128, 64, 256, "shared"), 178 + 96),
-        ((128, 128, 64, 256, "registers"), 194 + 96),
-        ((128, 128, 64, 512, "registers"), 124),
-        ((128, 128, 128, 256, "shared"), 246 + 128),
-        ((128, 128, 128, 256, "registers"), 256 + 147),
-        ((128, 64, 64, 256, "shared"), 117 + 48),
-        ((128, 64, 64, 256, "registers"), 124 + 52),
-        ((128, 128, 32, 256, "registers"), 166 + 80),
-        ((64, 128, 64, 256, "shared"), 140 + 64),
-        ((64, 128, 64, 512, "registers"), 92),
+        ((128, 128, 64, 256, "shared"), 220 + 92),
+        ((128, 128, 64, 256, "registers"), 216 + 92),
+        ((128, 128, 64, 512, "registers"), 121),
+        ((128, 128, 128, 256, "shared"), 256 + 136),
+        ((128, 128, 128, 256, "registers"), 256 + 134),
+        ((128, 64, 64, 256, "shared"), 162 + 32),
+        ((128, 64, 64, 256, "registers"), 144 + 32),
+        ((128, 128, 32, 256, "registers"), 171 + 64),
+        ((64, 128, 64, 256, "shared"), 152 + 32),
+        ((64, 128, 64, 512, "registers"), 86),
     ],
 )
 def test_the_register_estimate_follows_the_compiler(shape: tuple[int, int, int, int, str], taken: int) -> None:
     head_dim, block_m, block_n, threads, q_in = shape
     estimate = register_estimate(TileConfig(block_m, block_n, threads, q_in=q_in), head_dim, "float16", "hip")
-    assert abs(estimate - taken) <= 40
+    assert abs(estimate - taken) <= 30
 
 
 @pytest.mark.parametrize(
     ("arch", "tile", "says"),
     [
-        ("gfx942", TileConfig(128, 64, 256), "needs 67584 bytes of shared memory, a workgroup has 65536"),
+        ("gfx942", TileConfig(128, 128, 256), "needs 66560 bytes of shared memory, a workgroup has 65536"),
         ("gfx942", TileConfig(256, 64, 256, q_in="registers"), "registers a lane, there are 512"),
         ("gfx942", TileConfig(64, 64, 32), "not whole wavefronts of 64"),
         ("gfx942", TileConfig(64, 64, 32), "TileLang's gemm needs 64"),
