@@ -77,8 +77,9 @@ class TileTable:
 # AMD. Q lives in registers: in LDS, 128 rows of head dimension 128 leave 64 KiB room for one workgroup, not for two. 128
 # rows take 512 threads: with 256, the accumulators leave half the waves a SIMD, or fewer. No rate was measured on these
 # chips; they are priors: the K and V tiles' LDS traffic for a row, which falls with block_m, and the barriers for a key,
-# which fall with block_n. They agree with the compiled code: by the cycles of the unit that limits a round
-# (docs/isa-tiles.md), 64x64 does 0.77 to 0.87 of the work of 128x64 in the same time, 64x32 0.59 to 0.67.
+# which fall with block_n. The compiled code agrees on gfx942: by the cycles of the unit that limits a round, an estimate
+# too (docs/isa-tiles.md), 64x64 does 0.76 to 0.87 of the work of 128x64 in the same time and 64x32 0.59 to 0.72. It is
+# kinder to small tiles on gfx90a, where the matrix unit limits most of them, and on gfx950 (from 0.83 and 0.67).
 _AMD = TileTable(
     fixed=TileConfig(64, 64, 256, q_in="registers"),
     adaptive=(
