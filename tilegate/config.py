@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import dataclasses
 import difflib
+import fnmatch
 import json
 import math
 import tomllib
@@ -37,6 +38,24 @@ class Bias:
     def at(self, duration: float) -> float:
         """Return the standard deviation, in log ratio, of the bias of a kernel that takes `duration` seconds."""
         return math.hypot(self.seconds / duration, self.relative)
+
+
+@dataclass(frozen=True)
+class Override:
+    """Other values for some cases.
+
+    Attributes:
+        cases: glob over case ids (fnmatch).
+        values: keys of `GateConfig` and what they are for these cases.
+    """
+
+    cases: str
+    values: Mapping[str, float] = field(hash=False)
+
+    def applied_to(self, config: GateConfig) -> GateConfig:
+        """Return `config` with these values in place of its own."""
+        values: dict[str, Any] = dict(self.values)
+        return dataclasses.replace(config, **values)
 
 
 def _default_bias() -> Mapping[str, Bias]:
@@ -87,6 +106,9 @@ class GateConfig:
     Other:
         allow_removed: globs of case ids (fnmatch) that the head may drop without making the run inconclusive.
         bias: per target, the bias of a fresh pair of processes, until this machine has been calibrated.
+        most_disturbed: a run of whose pairs a larger share was disturbed (throttling, another process) says nothing.
+        overrides: other values for some cases; of those whose glob fits a case the first applies, alone. The report
+            names every case that is judged by other thresholds.
     """
 
     package: str
@@ -120,6 +142,17 @@ class GateConfig:
 
     allow_removed: tuple[str, ...] = ()
     bias: Mapping[str, Bias] = field(default_factory=_default_bias, hash=False)
+    most_disturbed: float = 0.25
+    overrides: tuple[Override, ...] = ()
+
+    def override_of(self, case: str) -> Override | None:
+        """Return the override that applies to a case, if any does."""
+        return next((o for o in self.overrides if fnmatch.fnmatchcase(case, o.cases)), None)
+
+    def for_case(self, case: str) -> GateConfig:
+        """Return the configuration by which a case is measured and judged."""
+        override = self.override_of(case)
+        return self if override is None else override.applied_to(self)
 
     def looks(self) -> int:
         """Return how often a case may be decided during its confirmation: replicates double up to max_replicates."""
@@ -151,8 +184,18 @@ _RANGES: Mapping[str, tuple[float, float]] = {
     "compile_timeout": (1.0, _LONGEST),
     "check_timeout": (1.0, _LONGEST),
     "measure_timeout": (1.0, _LONGEST),
+    "most_disturbed": (0.0, 1.0),
 }
-_FRACTIONS = frozenset({"promise", "tolerated", "regression", "replicate_regression", "screen"})
+THRESHOLDS = ("promise", "tolerated", "regression", "replicate_regression", "screen")
+"""The sizes of effects that decide a case's verdict."""
+
+# What may differ from case to case. Error rates are shared by all cases of a run, and so are controls and imports.
+_OVERRIDABLE = (
+    *THRESHOLDS,
+    *("screen_pairs", "confirm_pairs", "noisy_pairs", "replicates", "max_replicates"),
+    *("min_launches", "max_launches", "turn_seconds", "warm_up_seconds"),
+    *("compile_timeout", "check_timeout", "measure_timeout"),
+)
 
 
 def load_config(pyproject: str) -> GateConfig:
@@ -199,6 +242,8 @@ def from_dict(table: Mapping[str, Any], where: str = "config") -> GateConfig:
             raise UsageError(f"{where}: the key {key!r} is missing; it is the import name of the {key}")
     config = GateConfig(**values)
     _check_together(config, where)
+    for number, override in enumerate(config.overrides, 1):
+        _check_together(override.applied_to(config), f"{where}: overrides {number}")
     return config
 
 
@@ -206,6 +251,7 @@ def to_dict(config: GateConfig) -> dict[str, Any]:
     """Return the configuration as plain JSON values; `from_dict` reads them back to an equal configuration."""
     values: dict[str, Any] = {f.name: getattr(config, f.name) for f in dataclasses.fields(config)}
     values["allow_removed"] = list(config.allow_removed)
+    values["overrides"] = [{"cases": override.cases, **override.values} for override in config.overrides]
     values["bias"] = {target: dataclasses.asdict(bias) for target, bias in config.bias.items()}
     return values
 
@@ -221,6 +267,8 @@ def _value(key: str, value: object, where: str) -> object:
         return tuple(value)
     if key == "bias":
         return _bias(value, where)
+    if key == "overrides":
+        return _overrides(value, where)
     return _number(key, value, where, *_RANGES[key])
 
 
@@ -229,7 +277,7 @@ def _number(key: str, value: object, where: str, low: float, high: float) -> flo
     kind = "a whole number" if whole else "a number"
     fitting = isinstance(value, int) if whole else isinstance(value, int | float)
     if isinstance(value, bool) or not fitting or not low <= typing.cast(float, value) <= high:
-        note = " (a fraction: 3 % is 0.03)" if key in _FRACTIONS else ""
+        note = " (a fraction: 3 % is 0.03)" if key in THRESHOLDS else ""
         raise UsageError(f"{where}: {key} must be {kind} from {low:g} to {high:g}{note}, not {_show(value)}")
     return typing.cast(float, value) if whole else float(typing.cast(float, value))
 
@@ -248,6 +296,29 @@ def _bias(value: object, where: str) -> Mapping[str, Bias]:
             relative=_number(f"bias.{target}.relative", entry["relative"], where, 0.0, 0.5),
         )
     return biases
+
+
+def _overrides(value: object, where: str) -> tuple[Override, ...]:
+    if not isinstance(value, list | tuple) or not all(isinstance(table, Mapping) for table in value):
+        raise UsageError(f"{where}: overrides must be tables [[tool.tilegate.overrides]], not {_show(value)}")
+    found = []
+    for number, table in enumerate(value, 1):
+        at = f"{where}: overrides {number}"
+        glob = table.get("cases")
+        if not isinstance(glob, str) or not glob:
+            raise UsageError(f"{at}: cases must be a glob over case ids such as '*decode*', not {_show(glob)}")
+        for key in table:
+            if key != "cases" and key not in _OVERRIDABLE:
+                near = difflib.get_close_matches(key, _OVERRIDABLE, n=1)
+                hint = f", did you mean {near[0]!r}?" if near else ""
+                raise UsageError(
+                    f"{at}: {_show(key)} cannot be set for some cases{hint}; {', '.join(_OVERRIDABLE)} can"
+                )
+        values = {key: _number(key, table[key], at, *_RANGES[key]) for key in table if key != "cases"}
+        if not values:
+            raise UsageError(f"{at} ({_show(glob)}) sets nothing; it can set {', '.join(_OVERRIDABLE)}")
+        found.append(Override(glob, values))
+    return tuple(found)
 
 
 def _check_together(config: GateConfig, where: str) -> None:

@@ -1,6 +1,7 @@
 """Reading the gate's parameters: defaults, bad values, round trips."""
 
 import dataclasses
+import json
 
 import pytest
 from sample_builder import CONFIG
@@ -67,6 +68,14 @@ def test_a_configuration_survives_the_samples_file():
         (f"[tool.tilegate]\n{NAMES}noisy_pairs = 8", "must be at least confirm_pairs"),
         (f"[tool.tilegate]\n{NAMES}miss = 0.002", "cannot support miss"),
         (f"[tool.tilegate]\n{NAMES}allow_removed = 'a'", "list of globs"),
+        (f"[tool.tilegate]\n{NAMES}overrides = 1", "overrides must be tables"),
+        (f"[tool.tilegate]\n{NAMES}overrides = [1]", "overrides must be tables"),
+        (f"[tool.tilegate]\n{NAMES}overrides = [{{promise = 0.05}}]", "overrides 1: cases must be a glob"),
+        (f"[tool.tilegate]\n{NAMES}overrides = [{{cases = 'a*'}}]", "sets nothing"),
+        (f"[tool.tilegate]\n{NAMES}overrides = [{{cases = 'a*', promis = 0.05}}]", "did you mean 'promise'"),
+        (f"[tool.tilegate]\n{NAMES}overrides = [{{cases = 'a*', alpha = 0.05}}]", "alpha.* cannot be set for some"),
+        (f"[tool.tilegate]\n{NAMES}overrides = [{{cases = 'a*', promise = 5.0}}]", "1: promise must .*3 % is 0.03"),
+        (f"[tool.tilegate]\n{NAMES}overrides = [{{cases = 'a*', promise = 0.015}}]", "overrides 1: .*must hold"),
         (f"[tool.tilegate]\n{NAMES}bias = 1", "table of targets"),
         (f"[tool.tilegate]\n{NAMES}bias.tpu = {{seconds = 0, relative = 0}}", "targets: cpu, cuda, hip"),
         (f"[tool.tilegate]\n{NAMES}bias.cpu = {{relative = 0}}", "bias.cpu must be"),
@@ -95,3 +104,30 @@ def test_looks_counts_every_doubling(replicates, most, looks):
 
 def test_the_repositorys_own_configuration_is_valid(request):
     config.load_config((request.config.rootpath / "pyproject.toml").read_text(encoding="utf-8"))
+
+
+OVERRIDES = """
+[[tool.tilegate.overrides]]
+cases = "*decode*"
+promise = 0.05
+max_replicates = 16
+[[tool.tilegate.overrides]]
+cases = "*"
+min_launches = 5
+"""
+
+
+def test_the_first_override_that_fits_applies_alone():
+    loaded = load(OVERRIDES)
+    decode, other = loaded.for_case("attention.decode(1)"), loaded.for_case("attention.prefill(1)")
+    assert (decode.promise, decode.max_replicates, decode.min_launches) == (0.05, 16, CONFIG.min_launches)
+    assert (other.promise, other.min_launches) == (CONFIG.promise, 5)
+    assert loaded.override_of("attention.decode(1)").cases == "*decode*"
+    assert CONFIG.for_case("attention.decode(1)") is CONFIG
+    assert loaded.promise == CONFIG.promise
+
+
+def test_overrides_survive_the_samples_file():
+    loaded = load(OVERRIDES)
+    assert config.from_dict(json.loads(json.dumps(config.to_dict(loaded)))) == loaded
+    hash(loaded)
