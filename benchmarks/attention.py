@@ -57,6 +57,11 @@ class Forward:
         self._kernel.launch(*inputs, *outputs, self._scale)
         reference.check(*inputs, *outputs, causal=self.workload.causal, softmax_scale=self._scale)
 
+    def work(self, workload_id: str, policy: str) -> dict[str, int]:
+        """Return what one launch computes and moves; needs no `setup`."""
+        work = workload(workload_id)
+        return {"flops": work.flops, "bytes": work.bytes}
+
     def artifacts(self, workload_id: str, policy: str) -> list[Artifact]:
         """Return what the compiler makes of the kernel, without launching it; needs no `setup`."""
         kernel = _kernel(workload(workload_id), policy)

@@ -62,6 +62,13 @@ class Workload:
         rows = min(self.seqlen_q, self.seqlen_k)
         return 2 * per_pair * rows * (2 * self.seqlen_k - rows)
 
+    @property
+    def bytes(self) -> int:
+        """Bytes that have to move at least: Q, K and V read once, O and the float32 log-sum-exp written once."""
+        elements = self.head_dim * (2 * self.heads * self.seqlen_q + 2 * self.kv_heads * self.seqlen_k)
+        size = 4 if self.dtype == "float32" else 2
+        return self.batch * (size * elements + 4 * self.heads * self.seqlen_q)
+
 
 def _case(
     id: str,

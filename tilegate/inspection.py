@@ -79,7 +79,7 @@ def _collect(catalogues: Mapping[str, Mapping[str, Any]]) -> tuple[dict[str, Any
     for name in catalogues:
         for case_id, case in listed[name].items():
             if case_id not in cases:
-                cases[case_id] = {key: case[key] for key in ("benchmark", "params", "version")}
+                cases[case_id] = {key: case[key] for key in ("benchmark", "params", "version", "work") if key in case}
     modules = _modules_without_cases(catalogues, listed)
     for module in modules:
         cases[module] = {"benchmark": module, "params": [], "version": "0"}

@@ -9,6 +9,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, NoReturn
 
 from tilegate.files import MAX_SECONDS, MIN_SECONDS
+from tilegate.protocol import verified_work
 
 LONGEST = 64 * 2**20  # bytes of a reply; the catalogue of a hundred thousand cases is a third of that
 
@@ -63,8 +64,17 @@ def _is_catalogue(answer: object) -> bool:
 def _is_case(case: object) -> bool:
     match case:
         case {"id": str(), "benchmark": str(), "params": list(params), "version": str(), **rest}:
-            return not rest and all(isinstance(shown, str) for shown in params)
+            if not all(isinstance(shown, str) for shown in params):
+                return False
+            return not rest or (set(rest) == {"work"} and _is_work(rest["work"]))
     return False
+
+
+def _is_work(work: object) -> bool:
+    try:
+        return verified_work(work) == work
+    except ValueError:
+        return False
 
 
 def _is_failure(failure: object) -> bool:

@@ -122,3 +122,13 @@ def test_rows_that_see_nothing_cost_nothing():
 
 def test_one_row_sees_all_keys_but_half_a_pair():
     assert _flops(causal=True, seqlen_q=1) == pytest.approx(_flops(seqlen_q=1), rel=1 / 128)
+
+
+def test_flops_and_bytes_by_hand():
+    full, causal = (
+        Workload("x", 2, 8, 2, 3, 5, 64, "float16", causal, ("cpu",), "smoke", "") for causal in (False, True)
+    )
+    assert full.flops == 4 * 2 * 8 * 3 * 5 * 64
+    assert causal.flops == 2 * 2 * 8 * 64 * 3 * (2 * 5 - 3)
+    q, k, lse = 2 * 3 * 8 * 64, 2 * 5 * 2 * 64, 2 * 8 * 3
+    assert full.bytes == causal.bytes == 2 * (q + k + k + q) + 4 * lse

@@ -76,7 +76,7 @@ def test_processes_that_fall_into_modes(both):
 def test_symmetric_noise_with_one_hump_is_rarely_called():
     rng = np.random.default_rng(4)
     draws = {
-        "uniform": lambda n: rng.random(n),
+        "uniform": rng.random,
         "normal": lambda n: rng.normal(size=n),
         "heavy": lambda n: rng.standard_t(4, n),
         "angular": lambda n: rng.random(n) + rng.random(n),

@@ -17,6 +17,7 @@ from tilegate.protocol import (
     digest,
     register,
     selection,
+    verified_work,
     verify_origin,
 )
 
@@ -149,3 +150,18 @@ def test_registering_without_asv_runner_does_nothing(monkeypatch):
     monkeypatch.setitem(sys.modules, "asv_runner", None)
     monkeypatch.setitem(sys.modules, "asv_runner.benchmarks", None)
     register()
+
+
+@pytest.mark.parametrize("stated", [{"flops": 1}, {"bytes": 2.5}, {"flops": 10**9, "bytes": 1}])
+def test_work_that_makes_sense(stated):
+    assert verified_work(stated) == stated
+
+
+@pytest.mark.parametrize(
+    "stated",
+    [None, {}, 7, {"flop": 1}, {"flops": 0}, {"flops": -1}, {"flops": True}, {"bytes": float("nan")}, {"bytes": 1e31},
+     {"flops": "1"}, {"flops": 10**400}],
+)  # fmt: skip
+def test_work_that_makes_none(stated):
+    with pytest.raises(ValueError, match="work\\(\\) must return"):
+        verified_work(stated)

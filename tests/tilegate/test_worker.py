@@ -70,6 +70,25 @@ def test_cases_are_listed_in_asvs_spelling(start):
     assert len(cases) == 11
 
 
+def test_what_a_launch_computes_and_moves_is_listed(start, tree, tmp_path):
+    stated = {"1000": '{"flops": 2 * param, "bytes": 8 * param}', "4000": '{"gigabytes": 1}'}
+    lines = "".join(f"        if param == {n}:\n            return {work}\n" for n, work in stated.items())
+    _edit(tree, "toybench/sums.py", "class Total(_Sums):", f"class Total(_Sums):\n    def work(self, param):\n{lines}")
+    _edit(
+        tree,
+        "toybench/sums.py",
+        "class Mean(_Sums):",
+        "class Mean(_Sums):\n    def work(self, param):\n        1 / 0\n",
+    )
+    worker = start()
+    cases = {case["id"]: case for case in worker.catalogue()["cases"]}
+    assert cases[TOTAL]["work"] == {"flops": 2000, "bytes": 8000}
+    assert sum("work" in case for case in cases.values()) == 1
+    log = (tmp_path / "side0.log").read_text()
+    assert "flops or bytes, not {'gigabytes': 1}" in log
+    assert "ZeroDivisionError" in log
+
+
 def test_a_case_from_set_up_to_samples(start):
     worker = start(timed=True)
     one, other = (worker.request("artifacts", 30, case=f"sums.Total.latency_total({n})") for n in (1000, 4000))

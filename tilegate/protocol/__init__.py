@@ -15,6 +15,7 @@ from tilegate.protocol.artifacts import JSON, Artifact, digest
 from tilegate.protocol.clocks import Clock, clock_for
 from tilegate.protocol.origin import WrongTreeError, verify_origin
 from tilegate.protocol.selection import TARGETS, TIERS, Selection, selection
+from tilegate.protocol.work import verified_work
 
 if TYPE_CHECKING:
     from tilegate.protocol.asv_type import LatencyBenchmark
@@ -33,6 +34,7 @@ __all__ = [
     "digest",
     "register",
     "selection",
+    "verified_work",
     "verify_origin",
 ]
 

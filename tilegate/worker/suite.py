@@ -15,7 +15,17 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from tilegate.protocol import JSON, Artifact, Clock, WrongTreeError, clock_for, digest, register, selection
+from tilegate.protocol import (
+    JSON,
+    Artifact,
+    Clock,
+    WrongTreeError,
+    clock_for,
+    digest,
+    register,
+    selection,
+    verified_work,
+)
 from tilegate.protocol.origin import ROOT_VARIABLE
 from tilegate.worker.failures import SkippedError, explain
 
@@ -100,6 +110,7 @@ class Side:
                 "benchmark": case.benchmark.name,
                 "params": list(case.shown),
                 "version": str(case.benchmark.version),
+                **_work(case),
             }
             for case in self._cases.values()
         ]
@@ -239,6 +250,22 @@ def _verify_place(name: str, module: ModuleType, root: Path | None) -> None:
                 f"{name} was imported from {place}, which is not the tree that is to be measured; look for changes to "
                 "sys.path or __path__ in the suite, or for an editable install"
             )
+
+
+def _work(case: Case) -> dict[str, dict[str, float]]:
+    """Return the entry for what the suite's `work` says of a case, nothing if it has none.
+
+    One that fails or says nonsense only costs the report its rates, so it is as good as none; the log has the reason.
+    """
+    try:
+        function = getattr(getattr(case.fresh().func, "__self__", None), "work", None)
+        if function is None:
+            return {}
+        stated = function(*case.values)
+        return {"work": verified_work(stated)}
+    except Exception:
+        traceback.print_exc()
+        return {}
 
 
 def _cases(benchmark: Any) -> Iterator[Case]:
