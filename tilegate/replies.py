@@ -25,19 +25,27 @@ class NoReplyError(Exception):
     """A line that no worker writes."""
 
 
-def decode(operation: str, line: bytes) -> tuple[Any, tuple[str, str] | None]:
+def decode(operation: str, ticket: str, line: bytes) -> tuple[Any, tuple[str, str] | None]:
     """Take a reply to `operation` apart.
+
+    Args:
+        operation: what was asked.
+        ticket: the request's, which its reply repeats. Nobody can know it beforehand, so a reply that was written in
+            advance, or that belongs to an earlier request, is none.
+        line: what came.
 
     Returns:
         The answer and None, or None and the failure's kind and message.
 
     Raises:
-        NoReplyError: it is not JSON, or not such an answer.
+        NoReplyError: it is not JSON, not such an answer, or not to this request.
     """
     try:
         reply = json.loads(line, parse_constant=_refuse)
     except (ValueError, RecursionError):
         reply = None
+    if not isinstance(reply, dict) or reply.get("ticket") != ticket:
+        raise NoReplyError
     match reply:
         case {"failure": {"kind": str(kind), "message": str(message)}} if kind in _KINDS:
             return None, (kind, message)

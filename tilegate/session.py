@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import secrets
 import select
 import signal
 import subprocess
@@ -129,7 +130,7 @@ class Worker:
         self._buffer = b""
         self._catalogue: dict[str, Any] | None = None
         self._mark = 0
-        self._asked: deque[float] = deque()  # when each request without an answer was made
+        self._asked: deque[tuple[float, str]] = deque()  # of each request without an answer: when, and its ticket
         self._answered = 0.0  # when the last answer came
         scratch = stage.folder.parent / "scratch"
         scratch.mkdir(exist_ok=True)
@@ -190,20 +191,22 @@ class Worker:
     def send(self, operation: str, timeout: float, **arguments: Any) -> None:
         """Ask without waiting, so that several workers can be busy at once; `receive` must follow."""
         self._mark = self._log.stat().st_size
-        self._asked.append(time.monotonic())
-        line = json.dumps({"op": operation, "timeout": timeout, **arguments}) + "\n"
+        ticket = secrets.token_hex(8)
+        self._asked.append((time.monotonic(), ticket))
+        line = json.dumps({"op": operation, "timeout": timeout, "ticket": ticket, **arguments}) + "\n"
         with contextlib.suppress(BrokenPipeError):  # it died; `receive` finds out how
             _write_all(self._requests, line.encode())
 
     def receive(self, operation: str, timeout: float) -> Any:
         """Return the answer to the oldest request that has none yet. Raises as `request`."""
-        started = max(self._asked.popleft(), self._answered)
+        asked, ticket = self._asked.popleft()
+        started = max(asked, self._answered)
         line = self._read_line(started + timeout + _GRACE)
         self._answered = time.monotonic()
         if line is None:
             raise self._death(operation, timeout, self._answered - started)
         try:
-            answer, failure = replies.decode(operation, line)
+            answer, failure = replies.decode(operation, ticket, line)
         except replies.NoReplyError:
             doing = operation.replace("_", " ")
             raise self._error(

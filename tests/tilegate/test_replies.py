@@ -23,25 +23,34 @@ IDENTITY = {"identity": "0" * 64, "resources": {"sum": {"vgpr": 8}}}
     ],
 )
 def test_an_answer_is_taken(operation, answer):
-    assert replies.decode(operation, json.dumps({"ok": answer}).encode()) == (answer, None)
+    assert replies.decode(operation, "7", json.dumps({"ticket": "7", "ok": answer}).encode()) == (answer, None)
 
 
 def test_a_failure_is_taken():
-    line = b'{"failure": {"kind": "hang", "message": "too long"}}'
-    assert replies.decode("check", line) == (None, ("hang", "too long"))
+    line = b'{"ticket": "7", "failure": {"kind": "hang", "message": "too long"}}'
+    assert replies.decode("check", "7", line) == (None, ("hang", "too long"))
+
+
+@pytest.mark.parametrize("reply", [{"ok": [1e-6]}, {"failure": {"kind": "missing", "message": "gone"}}])
+@pytest.mark.parametrize("ticket", [{}, {"ticket": "6"}, {"ticket": 7}, {"ticket": None}], ids=str)
+def test_an_answer_to_another_request_is_refused(reply, ticket):
+    line = json.dumps({**ticket, **reply}).encode()
+    with pytest.raises(replies.NoReplyError):
+        replies.decode("measure", "7", line)
 
 
 @pytest.mark.parametrize(
     "line",
     [
         *(b"", b"garbage", b"\xff", b"[" * 100_000, b"9" * 5_000, b"null", b"[1]", b"{}", b'{"failure": null}'),
-        *(b'{"failure": {"kind": "lucky", "message": ""}}', b'{"failure": {"kind": "hang", "message": 3}}'),
+        b'{"ticket": "7", "failure": {"kind": "lucky", "message": ""}}',
+        b'{"ticket": "7", "failure": {"kind": "hang", "message": 3}}',
     ],
     ids=lambda line: line[:20].decode(errors="replace"),
 )
 def test_what_is_no_reply_is_refused(line):
     with pytest.raises(replies.NoReplyError):
-        replies.decode("start", line)
+        replies.decode("start", "7", line)
 
 
 @pytest.mark.parametrize(
@@ -71,4 +80,4 @@ def test_what_is_no_reply_is_refused(line):
 )
 def test_an_answer_of_another_shape_is_refused(operation, answer):
     with pytest.raises(replies.NoReplyError):
-        replies.decode(operation, json.dumps({"ok": answer}).encode())
+        replies.decode(operation, "7", json.dumps({"ticket": "7", "ok": answer}).encode())

@@ -359,9 +359,10 @@ PIPE = "\nimport os, sys\npipe = int(sys.argv[2])\n"
     [
         ("os.write(pipe, b'hello\\n')", "no answer to 'load', but 'hello'"),
         ("while True: os.write(pipe, bytes(1 << 16))", r"no answer to 'load', but '\\x00"),
+        ("os.write(pipe, b'{\"ok\": null}\\n')", "no answer to 'load', but"),
         ("os.close(pipe); import signal; signal.pause()", "its pipe was closed during 'load'"),
     ],
-    ids=["writes", "floods", "closes"],
+    ids=["writes", "floods", "forges", "closes"],
 )
 def test_code_that_meddles_with_the_pipe_is_found_out(start, tree, monkeypatch, code, message):
     monkeypatch.setattr("tilegate.replies.LONGEST", 1 << 20)

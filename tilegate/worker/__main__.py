@@ -49,7 +49,7 @@ def _serve(requests: queue.SimpleQueue[str], replies: IO[str]) -> None:
     side: Side | None = None
     while True:
         request = json.loads(requests.get())
-        operation, timeout = request.pop("op"), request.pop("timeout")
+        operation, timeout, ticket = request.pop("op"), request.pop("timeout"), request.pop("ticket")
         # A watchdog in C: it ends this process, with a traceback in the log, even if the code under test holds the
         # interpreter's lock.
         faulthandler.dump_traceback_later(timeout, exit=True)
@@ -69,7 +69,7 @@ def _serve(requests: queue.SimpleQueue[str], replies: IO[str]) -> None:
         for stream in (sys.stdout, sys.stderr):
             with contextlib.suppress(Exception):  # the suite may have closed or replaced them
                 stream.flush()
-        replies.write(_encode(reply) + "\n")
+        replies.write(_encode({"ticket": ticket, **reply}) + "\n")
         replies.flush()
 
 
@@ -78,7 +78,7 @@ def _encode(reply: dict[str, Any]) -> str:
         return json.dumps(reply, allow_nan=False)
     except (TypeError, ValueError, RecursionError) as error:  # resources that hold a numpy number, say, or NaN
         message = f"the suite's answer is not JSON: {error}"
-        return json.dumps({"failure": {"kind": "error", "message": message}})
+        return json.dumps({"ticket": reply["ticket"], "failure": {"kind": "error", "message": message}})
 
 
 if __name__ == "__main__":
