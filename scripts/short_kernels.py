@@ -14,6 +14,8 @@ forward kernel at shapes of about 4 to 40 us, all of them in the same replicates
     graph_warm       batch_warm, recorded once and replayed as a CUDA or HIP graph
     graph_cold       batch_cold, likewise
     call             host time of the public function, for many calls that are not waited for
+    call_settled     the same, for more calls and after as many that are not counted
+    call_pinned      the same, both processes on the same core
 
 Half of the replicates are processes started one by one, the other half is forked from one that has imported everything.
 For each way it prints the bias, the noise of one pair, the device time of a pair, and what the cheapest combination of
@@ -34,6 +36,7 @@ import json
 import math
 import os
 import random
+import re
 import shutil
 import socket
 import subprocess
@@ -64,6 +67,7 @@ CPU_SHAPES = {"s8": (1, 2, 1, 8, 8, 64), "s32": (1, 4, 1, 32, 32, 64)}
 COPIES = 4  # of the code, for the ways that take turns among several
 EVENT_LAUNCHES = 20  # in one turn of the ways that time each launch
 CALLS = 50
+SETTLED_ROUNDS = 16
 LONGEST_FLUSHES = 256  # 28 ms at 4.8 TB/s; a host that needs longer to queue a batch is reported
 MIB = 1 << 20
 
@@ -80,6 +84,7 @@ def main() -> int:
     parser.add_argument("--replicates", type=int, default=32, help="at most (default: 32)")
     parser.add_argument("--at-once", type=int, default=5, help="pairs of processes started together (default: 5)")
     parser.add_argument("--seed", type=int, default=0, help="of orders and places (default: 0)")
+    parser.add_argument("--ways", default="", metavar="REGEX", help="only ways and shapes whose 'shape way' it matches")
     parser.add_argument("--read", type=Path, metavar="JSON", help="measure nothing, print the tables of an earlier run")
     parser.add_argument("--worker", metavar="SOCKET", help=argparse.SUPPRESS)
     parser.add_argument("--children", type=int, default=0, help=argparse.SUPPRESS)
@@ -143,7 +148,8 @@ def measure(args: argparse.Namespace) -> dict[str, Any]:
 def one_round(args: argparse.Namespace, folder: str, number: int, replicates: int, *, forked: bool) -> dict[str, Any]:
     """Start pairs of processes together, then measure one pair after the other while the rest waits."""
     with crew(args, folder, count=2 * replicates, forked=forked) as (workers, seconds):
-        ready = [worker.ask("prepare", seed=args.seed * 1000 + number * 100 + i) for i, worker in enumerate(workers)]
+        seeds = [args.seed * 1000 + number * 100 + index for index in range(len(workers))]
+        ready = [worker.ask("prepare", seed=seed, ways=args.ways) for worker, seed in zip(workers, seeds, strict=True)]
         say(
             f"round {number}: {len(workers)} processes {'forked' if forked else 'started'} in {seconds:.1f} s, "
             f"prepared in {max(r['seconds'] for r in ready):.1f} s; "
@@ -324,7 +330,7 @@ class Bench:
             self._kernel(shape).compile()
         return "CPU" if self._cpu else str(self._torch.cuda.get_device_name(0))
 
-    def prepare(self, seed: int) -> dict[str, Any]:
+    def prepare(self, seed: int, ways: str) -> dict[str, Any]:
         """Load the kernels, allocate, record graphs; return the ways that work and how many launches a batch has."""
         torch = self._torch
         started = time.monotonic()
@@ -340,6 +346,7 @@ class Bench:
         kernels = self._copies()
         for name, shape in self._shapes().items():
             launches[name] = self._add(name, shape, [kernels[copy][self._key(shape)] for copy in range(COPIES)])
+        self._turns = {key: turn for key, turn in self._turns.items() if re.search(ways, " ".join(key))}
         self._synchronize()
         for turn in self._turns.values():  # the first finds out how much flushing hides the host
             turn()
@@ -444,7 +451,13 @@ class Bench:
                 except RuntimeError as error:
                     self._notes.add(f"{way} of {name} cannot be recorded: {str(error).splitlines()[0]}")
         q, k, v = one[0][:3]
-        turns["call"] = lambda: self._calls(lambda: tilekernels.attention(q, k, v, causal=True))
+
+        def call() -> object:
+            return tilekernels.attention(q, k, v, causal=True)
+
+        turns["call"] = lambda: self._calls(call)
+        turns["call_settled"] = lambda: self._settled_calls(call)
+        turns["call_pinned"] = lambda: self._pinned(lambda: self._settled_calls(call))
         self._turns |= {(name, way): turn for way, turn in turns.items()}
         return count
 
@@ -530,6 +543,22 @@ class Bench:
         self._synchronize()
         return found
 
+    def _settled_calls(self, call: Callable[[], object]) -> list[float]:
+        """Many more calls, of which the first half brings caches and clock of the core up."""
+        found = []
+        for _ in range(SETTLED_ROUNDS):
+            found += self._calls(call)
+        return found[len(found) // 2 :]
+
+    def _pinned(self, turn: Turn) -> list[float]:
+        """Take a turn on one core, which both processes choose alike."""
+        allowed = os.sched_getaffinity(0)
+        os.sched_setaffinity(0, {max(allowed)})
+        try:
+            return turn()
+        finally:
+            os.sched_setaffinity(0, allowed)
+
     def _host(self, run: Callable[[], object], launches: int) -> float:
         self._flush()
         started = time.perf_counter_ns()
@@ -576,7 +605,8 @@ def show(document: dict[str, Any]) -> None:
             print(row(way, found))
     print("\nover all shapes below 25 us (root mean square; sum of seconds)")
     print(f"{'':17}| bias % | pair % | s for 3 %")
-    short = [s for s in everything[0] if figures(everything, s, "events")["time"] < 25e-6] or list(everything[0])
+    short = [s for s, ways in everything[0].items() if figures(everything, s, next(iter(ways)))["time"] < 25e-6]
+    short = short or list(everything[0])
     for way in everything[0][short[0]]:
         found = [figures(everything, shape, way) for shape in short if way in everything[0][shape]]
         bias, pair = (math.sqrt(np.mean([f[key] ** 2 for f in found])) for key in ("bias", "pair"))
