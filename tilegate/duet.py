@@ -12,6 +12,7 @@ from statistics import median
 from typing import Any
 
 from tilegate.config import GateConfig
+from tilegate.protocol import RECORDED, SHORT
 from tilegate.session import Crew, WorkerError
 
 SIDES = ("base", "head")
@@ -66,8 +67,17 @@ def measure(crew: Crew, case: str, pairs: int, config: GateConfig, order: random
     for side in order.sample(SIDES, 2):
         ask(side, "setup", config.compile_timeout, case=case)
         ask(side, "warm_up", patience + config.warm_up_seconds, seconds=config.warm_up_seconds)
-    trial = [turn_of(side, config.min_launches) for side in order.sample(SIDES, 2)]
-    launches = launches_per_turn(min(map(median, trial)), config)
+    # The slower one's: a head that takes a thousand times as long must not be asked for as much as the base can do.
+    seconds = max(median(turn_of(side, config.min_launches)) for side in order.sample(SIDES, 2))
+    if seconds < SHORT:
+        # Both or neither: a launch in a recording and one alone take different times.
+        recorded = {side: ask(side, "record", patience) for side in SIDES}
+        if all(recorded.values()):
+            seconds *= RECORDED
+        else:
+            for side in SIDES:
+                ask(side, "single", patience)
+    launches = launches_per_turn(seconds, config)
     measured = []
     for head_first in _orders(pairs, order):
         turn = {side: turn_of(side, launches) for side in (reversed(SIDES) if head_first else SIDES)}
@@ -79,7 +89,7 @@ def measure(crew: Crew, case: str, pairs: int, config: GateConfig, order: random
 
 
 def launches_per_turn(seconds: float, config: GateConfig) -> int:
-    """Return how many launches of `seconds` each make one turn; the same for both sides."""
+    """Return how many launches (or recordings) of `seconds` each make one turn; the same for both sides."""
     wanted = math.ceil(config.turn_seconds / max(seconds, 1e-9))
     return max(config.min_launches, min(config.max_launches, wanted))
 

@@ -113,6 +113,7 @@ _EXPECTED: Mapping[str, Callable[[object], bool]] = {
     "load": _is_catalogue,
     "artifacts": _is_identity,
     "check": lambda answer: isinstance(answer, bool),
+    "record": lambda answer: isinstance(answer, bool),
     "measure": _are_times,
     "state": lambda answer: isinstance(answer, dict),
 }

@@ -42,6 +42,10 @@ def latency_alone():
     pass
 
 
+def call_alone():
+    pass
+
+
 latency_alone.warmup_time = 0.0
 latency_alone.max_samples = 10
 """
@@ -86,11 +90,11 @@ def run(tmp_path):
 
 def test_asv_finds_latency_benchmarks_once(run):
     outcome = run("kernels.latency_alone")
-    assert outcome["types"].count("LatencyBenchmark") == 1
-    found = outcome["found"]
-    assert sorted(entry[0] for entry in found) == ["kernels.Counted.latency_launch", "kernels.latency_alone"]
-    counted = next(entry for entry in found if "Counted" in entry[0])
-    assert counted[1:] == ["latency", "seconds", "7", [["1", "2"], ["'a'"]], 1]
+    assert outcome["types"].count("LatencyBenchmark") == outcome["types"].count("CallBenchmark") == 1
+    found = {entry[0]: entry for entry in outcome["found"]}
+    assert sorted(found) == ["kernels.Counted.latency_launch", "kernels.call_alone", "kernels.latency_alone"]
+    assert found["kernels.call_alone"][1] == "call"
+    assert found["kernels.Counted.latency_launch"][1:] == ["latency", "seconds", "7", [["1", "2"], ["'a'"]], 1]
 
 
 def test_samples_are_single_launches_between_the_bounds(run):
@@ -98,7 +102,7 @@ def test_samples_are_single_launches_between_the_bounds(run):
     assert outcome["result"]["number"] == 1
     assert len(outcome["result"]["samples"]) == 5  # sample_time is not reached: the maximum is
     assert all(isinstance(sample, float) and sample > 0 for sample in outcome["result"]["samples"])
-    assert outcome["launches"] == 5 + 1  # warm-up launches at least once
+    assert outcome["launches"] == 5 + 3 + 1  # a trial decides how; warm-up launches at least once
 
 
 def test_sampling_stops_when_its_time_is_up(run):
@@ -108,6 +112,12 @@ def test_sampling_stops_when_its_time_is_up(run):
 
 def test_a_function_may_carry_the_attributes(run):
     assert len(run("kernels.latency_alone")["result"]["samples"]) == 10
+
+
+def test_a_call_is_sampled_as_the_mean_of_many(run):
+    samples = run("kernels.call_alone")["result"]["samples"]
+    assert 10 <= len(samples) <= 200
+    assert all(isinstance(sample, float) and sample > 0 for sample in samples)
 
 
 def test_quick_is_one_launch(run):

@@ -9,7 +9,7 @@ import types
 
 import pytest
 
-from tilegate.protocol import clock_for, clocks
+from tilegate.protocol import RECORDED, SHORT, call_clock_for, clock_for, clocks, cold_sets, recorded
 from tilegate.protocol.clocks import last_level_cache_bytes
 
 
@@ -40,6 +40,23 @@ class Device:
                 assert end.time <= device.host, "read before the device was done"
                 return (end.time - self.time) / 1000  # milliseconds, as torch
 
+        self.recording: list[float] | None = None
+        self.recordable = True
+
+        class Graph:
+            def replay(self) -> None:
+                device.enqueue("replay", host=10, device=sum(self.launches))
+
+        class Recording:
+            def __init__(self, graph: Graph) -> None:
+                self.graph = graph
+
+            def __enter__(self) -> None:
+                device.recording = []
+
+            def __exit__(self, *_: object) -> None:
+                self.graph.launches, device.recording = device.recording, None
+
         class Buffer:
             def __init__(self, count: int, **options: object) -> None:
                 device.flush_bytes = 4 * count
@@ -60,6 +77,8 @@ class Device:
                 current_stream=lambda: "stream",
                 synchronize=self.synchronize,
                 Event=Event,
+                CUDAGraph=Graph,
+                graph=Recording,
             ),
         )
 
@@ -73,6 +92,11 @@ class Device:
         self.host = max(self.host, self.device)
 
     def launch(self) -> None:
+        if self.recording is not None:
+            if not self.recordable:
+                raise RuntimeError("operation not permitted when stream is capturing")
+            self.recording.append(self.launch_device)
+            return
         self.host += self.launch_host
         self.enqueue("launch", host=0, device=self.launch_device)
 
@@ -147,6 +171,77 @@ def test_many_launches_are_queued_in_batches(simulate):
     assert device.log.count("wait") == 2 * 4  # 64 + 64 + 64 + 8
 
 
+def test_a_recording_is_timed_as_one_and_divided_among_its_launches(simulate):
+    device = simulate(launch_host=50, launch_device=5)
+    clock = clock_for("cuda")
+    timed = recorded(clock, device.launch, 5e-6)
+    assert timed.launches == RECORDED
+    assert timed.measure(clock, 4) == pytest.approx([5e-6] * 4)
+    # Replays take the host's time once, not for every launch.
+    assert (device.log.count("replay"), device.log.count("launch")) == (4, 0)
+    assert "not_recorded" not in clock.state()
+
+
+def test_a_long_launch_and_one_that_cannot_be_recorded_are_timed_alone(simulate):
+    device = simulate()
+    clock = clock_for("cuda")
+    assert recorded(clock, device.launch, SHORT).launches == 1
+    device.recordable = False
+    timed = recorded(clock, device.launch, 5e-6)
+    assert timed.measure(clock, 2) == pytest.approx([300e-6] * 2)
+    assert clock.state()["not_recorded"] == "RuntimeError: operation not permitted when stream is capturing"
+
+
+@pytest.mark.parametrize(
+    ("target", "size", "sets"),
+    [("cuda", 1 << 20, 32), ("cuda", 10 << 20, 10), ("cuda", 1 << 40, 1), ("hip", 64 << 20, 8), ("cpu", 1, 1)],
+)
+def test_as_many_sets_of_buffers_as_exceed_the_cache_twice(simulate, monkeypatch, target, size, sets):
+    device = simulate(hip="6.2.0" if target == "hip" else None)
+    # MI300X: torch says 4 MiB, and behind it are 256 MiB of Infinity Cache.
+    level = types.SimpleNamespace(L2_cache_size=(4 if target == "hip" else 50) << 20)
+    device.torch.cuda.get_device_properties = lambda _: level
+    monkeypatch.setenv("TILEGATE_TARGET", target)
+    assert cold_sets(size) == sets
+
+
+def test_a_call_is_timed_on_the_host_while_the_device_works(simulate, monkeypatch):
+    device = simulate(launch_host=20, launch_device=300)
+    monkeypatch.setattr(clocks, "perf_counter_ns", lambda: int(device.host * 1000))
+    clock = call_clock_for("cuda")
+    assert clock.measure(device.launch, 5) == pytest.approx([20e-6] * 5)
+    assert device.host >= device.device  # idle again
+    assert "flush" not in device.log
+
+
+def test_one_slow_call_in_a_recording_shows(monkeypatch):
+    now = iter(range(0, 10**12, 1000))  # a microsecond between two looks
+    monkeypatch.setattr(clocks, "perf_counter_ns", lambda: next(now))
+    calls = []
+
+    def call() -> None:
+        calls.append(1)
+        for _ in range(320 if len(calls) == 20 else 0):
+            next(now)
+
+    clock = call_clock_for("cpu")
+    (sample,) = recorded(clock, call, 1e-6).measure(clock, 1)
+    assert len(calls) == 9 * RECORDED  # 8 are not counted
+    calls.clear()
+    monkeypatch.setattr(clocks, "_UNCOUNTED_CALLS", 0)
+    (slow,) = recorded(clock, call, 1e-6).measure(clock, 1)
+    assert sample == pytest.approx(1e-6 / RECORDED)
+    assert slow == pytest.approx((1 + 320) * 1e-6 / RECORDED)
+
+
+def test_calls_are_counted_so_that_both_sides_meet_the_same_arguments():
+    calls = []
+    clock = call_clock_for("cpu")
+    clock.warm_up(lambda: calls.append(1), 5.0)
+    clock.measure(lambda: calls.append(1), 3)
+    assert len(calls) == 64 + 8 + 3
+
+
 def test_code_under_test_cannot_replace_the_timer(simulate):
     device = simulate()
     clock = clock_for("cuda")
@@ -189,8 +284,9 @@ def test_no_device_is_refused(simulate):
 
 
 def test_an_unknown_target_has_no_clock():
-    with pytest.raises(ValueError, match=r"'tpu'.*cpu, cuda, hip"):
-        clock_for("tpu")
+    for make in (clock_for, call_clock_for):
+        with pytest.raises(ValueError, match=r"'tpu'.*cpu, cuda, hip"):
+            make("tpu")
 
 
 @pytest.mark.parametrize("launches", [0, -1])

@@ -3,8 +3,8 @@
 Light: importing this imports neither torch nor the kernels' compiler, neither asv nor scipy.
 
 A suite is a package of asv classes with methods named `latency_*`, each of them exactly one launch of the kernel under
-test. `register()` in the suite's `__init__` teaches asv that kind of benchmark. `asv run`, `tilegate gate` and
-pytest-benchmark then time the same method with the same `Clock`.
+test, and `call_*`, exactly one call of a public function. `register()` in the suite's `__init__` teaches asv these kinds of
+benchmarks. `asv run`, `tilegate gate` and pytest-benchmark then time the same method with the same `Clock`.
 """
 
 from __future__ import annotations
@@ -12,26 +12,34 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from tilegate.protocol.artifacts import JSON, Artifact, digest
-from tilegate.protocol.clocks import Clock, clock_for
+from tilegate.protocol.clocks import RECORDED, SHORT, Clock, Timed, call_clock_for, clock_for, cold_sets, recorded
 from tilegate.protocol.origin import WrongTreeError, verify_origin
 from tilegate.protocol.selection import TARGETS, TIERS, Selection, selection
 from tilegate.protocol.work import verified_work
 
 if TYPE_CHECKING:
-    from tilegate.protocol.asv_type import LatencyBenchmark
+    from tilegate.protocol.asv_type import CallBenchmark, LatencyBenchmark
 
 __all__ = [
     "JSON",
+    "RECORDED",
+    "SHORT",
     "TARGETS",
     "TIERS",
     "Artifact",
+    "CallBenchmark",
     "Clock",
     "LatencyBenchmark",
     "Selection",
+    "Timed",
     "WrongResult",
     "WrongTreeError",
+    "call_clock_for",
     "clock_for",
+    "cold_sets",
     "digest",
+    "is_call",
+    "recorded",
     "register",
     "selection",
     "verified_work",
@@ -43,21 +51,27 @@ class WrongResult(AssertionError):  # noqa: N818 - it says what happened, and re
     """A kernel's result differs from the reference by more than the tolerance; raised by a suite's `check()`."""
 
 
+def is_call(benchmark: str) -> bool:
+    """Return whether the benchmark of that name ("module.Class.call_name") times a call and not a kernel."""
+    return benchmark.rpartition(".")[2].startswith("call_")
+
+
 def register() -> None:
-    """Teach asv the `latency_` benchmarks. Does nothing where asv_runner is not installed, or on a second call."""
+    """Teach asv the `latency_` and `call_` benchmarks. Does nothing without asv_runner, or on a second call."""
     try:
         from asv_runner.benchmarks import benchmark_types  # noqa: PLC0415 - optional
     except ImportError:
         return
-    from tilegate.protocol.asv_type import LatencyBenchmark  # noqa: PLC0415 - needs asv_runner
+    from tilegate.protocol.asv_type import CallBenchmark, LatencyBenchmark  # noqa: PLC0415 - needs asv_runner
 
-    if LatencyBenchmark not in benchmark_types:
-        benchmark_types.append(LatencyBenchmark)
+    for kind in (LatencyBenchmark, CallBenchmark):
+        if kind not in benchmark_types:
+            benchmark_types.append(kind)
 
 
 def __getattr__(name: str) -> object:
-    if name == "LatencyBenchmark":
-        from tilegate.protocol.asv_type import LatencyBenchmark  # noqa: PLC0415 - imports asv_runner
+    if name in ("CallBenchmark", "LatencyBenchmark"):
+        from tilegate.protocol import asv_type  # noqa: PLC0415 - imports asv_runner
 
-        return LatencyBenchmark
+        return getattr(asv_type, name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -1,4 +1,8 @@
-"""The clocks: how long one launch takes, from a cold cache, one sample a launch.
+"""The clocks: how long one launch takes, from a cold cache; and how long a call keeps its caller.
+
+A launch shorter than `SHORT` is recorded: `RECORDED` of them become one CUDA or HIP graph, a sample is the time of one
+replay divided by their number. Timed one by one, the same code in two fresh pairs of processes differs by about 80 ns for
+all that process's kernels alike, whatever is done to their buffers; replayed, by a tenth of that (docs/short-kernels.md).
 
 The functions that read time are taken when this module is imported, and the device's when a clock is made: make the
 clock before importing the code under test, and a patch of `time` or `torch` does not reach them (a kernel once patched
@@ -9,14 +13,17 @@ from __future__ import annotations
 
 import ctypes
 import gc
+import math
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from time import perf_counter_ns
 from typing import Any, Protocol
 
 from tilegate.protocol.artifacts import JSON
 from tilegate.protocol.device_state import read_state
+from tilegate.protocol.selection import selection
 
 _MIB = 1 << 20
 
@@ -29,7 +36,17 @@ _DEVICE_FLUSH_BYTES = 512 * _MIB
 _CPU_FLUSH_LIMIT = 128 * _MIB
 _CPU_CACHE_DEFAULT = 32 * _MIB
 
+SHORT = 50e-6
+"""Seconds. Above it the bias of single launches is 0.1 % on an H200, and a recording gains nothing."""
+RECORDED = 32
+"""Launches of a recording: 0.1 to 1.6 ms, thousands of times the resolution of an event (32 ns on an H200)."""
+
+_INFINITY_CACHE_BYTES = 256 * _MIB  # of MI300X, behind the L2 that torch reports
+_UNCOUNTED_CALLS = 8  # at the start of a turn of calls: they find the host's caches as the other process left them
+_WARM_UP_CALLS = 64
+
 _MAX_BATCH = 64  # launches queued between two synchronisations; well below the depth at which CUDA blocks the host
+_LONGEST_REASON = 200  # characters
 _MAX_FLUSHES = 64  # flushes queued before a launch, to hide a slow host: 7 ms at 4.8 TB/s
 
 
@@ -54,11 +71,62 @@ class Clock(Protocol):
             ValueError: `launches` is less than 1.
         """
 
+    def record(self, launch: Callable[[], object], count: int) -> Callable[[], object] | None:
+        """Return a function that does what `count` launches do, to be timed as one; None if that cannot be made.
+
+        `launch` is called `count` times meanwhile, and has been called before. What is recorded is cold if the launches
+        use buffers of their own (see `cold_sets`), because only the start of a recording finds a flushed cache.
+        """
+
     def state(self) -> dict[str, JSON]:
         """Return what the device's sensors say now (clock, temperature, why it throttles); {} on the CPU.
 
         Cheap enough between turns, too slow between launches. What cannot be read is listed under "unreadable".
         """
+
+
+@dataclass(frozen=True)
+class Timed:
+    """What is timed as one sample.
+
+    Attributes:
+        run: starts it.
+        launches: how many launches of the kernel under test that is.
+    """
+
+    run: Callable[[], object]
+    launches: int = 1
+
+    def measure(self, clock: Clock, samples: int) -> list[float]:
+        """Return `samples` times, each the mean of its launches, in seconds."""
+        return [seconds / self.launches for seconds in clock.measure(self.run, samples)]
+
+
+def recorded(clock: Clock, launch: Callable[[], object], seconds: float) -> Timed:
+    """Return what to time of a launch that takes about `seconds`: a recording if it is short, and can be recorded."""
+    run = clock.record(launch, RECORDED) if seconds < SHORT else None
+    return Timed(launch) if run is None else Timed(run, RECORDED)
+
+
+def cold_sets(size: int) -> int:
+    """Return how many sets of buffers a short kernel should take in turn, so that it finds none of them in a cache.
+
+    Args:
+        size: bytes of one set: everything that a launch reads and writes.
+
+    Returns:
+        At least 1, at most RECORDED: a recording uses no more, and starts with a flushed cache. 1 on the CPU, where a
+        flush comes before every launch.
+    """
+    target = selection().target
+    if target == "cpu":
+        return 1
+    import torch  # noqa: PLC0415 - the protocol is imported without it
+
+    cache = int(torch.cuda.get_device_properties(torch.cuda.current_device()).L2_cache_size)
+    if target == "hip":
+        cache = max(cache, _INFINITY_CACHE_BYTES)
+    return max(1, min(RECORDED, math.ceil(2 * cache / size)))
 
 
 def clock_for(target: str) -> Clock:
@@ -68,11 +136,72 @@ def clock_for(target: str) -> Clock:
         ValueError: another target.
         RuntimeError: torch here cannot reach such a device.
     """
+    return CpuClock() if target == "cpu" else DeviceClock(target)
+
+
+def call_clock_for(target: str) -> Clock:
+    """Return a new clock for what a call costs its caller, while the device of `target` works behind it.
+
+    Raises:
+        ValueError, RuntimeError: as `clock_for`.
+    """
     if target == "cpu":
-        return CpuClock()
-    if target in ("cuda", "hip"):
-        return DeviceClock(target)
-    raise ValueError(f"there is no clock for target {target!r}; choose one of cpu, cuda, hip")
+        return CallClock()
+    _require_device(target)
+    import torch  # noqa: PLC0415 - the protocol is imported without it
+
+    return CallClock(torch.cuda.synchronize)
+
+
+class CallClock:
+    """The host's monotonic clock around calls that nobody waits for, until the last has been made.
+
+    No cache is flushed: a caller's code is warm, and so is what it calls. All that is counted in calls and not in seconds
+    is the same for both sides of a comparison, so both see the same sequence of arguments, however long a call takes.
+
+    Args:
+        synchronize: waits for the device; called before and after a series, never within.
+    """
+
+    name = "host-monotonic"
+
+    def __init__(self, synchronize: Callable[[], object] = lambda: None) -> None:
+        """See the class."""
+        self._synchronize = synchronize
+
+    def warm_up(self, launch: Callable[[], object], seconds: float) -> None:
+        """Call 64 times, whatever `seconds` is."""
+        for _ in range(_WARM_UP_CALLS):
+            launch()
+        self._synchronize()
+
+    def measure(self, launch: Callable[[], object], launches: int) -> list[float]:
+        """Return the seconds of each of `launches` calls, or recordings of calls."""
+        _check_launches(launches)
+        samples = []
+        with _no_garbage_collection():
+            self._synchronize()
+            for _ in range(_UNCOUNTED_CALLS):
+                launch()
+            for _ in range(launches):
+                start = perf_counter_ns()
+                launch()
+                samples.append((perf_counter_ns() - start) * 1e-9)
+            self._synchronize()
+        return samples
+
+    def record(self, launch: Callable[[], object], count: int) -> Callable[[], object]:
+        """Return a function that calls `count` times: a sample is then their mean, in which one slow call shows."""
+
+        def run() -> None:
+            for _ in range(count):
+                launch()
+
+        return run
+
+    def state(self) -> dict[str, JSON]:
+        """See `Clock.state`; the kernels' clock reads the sensors."""
+        return {}
 
 
 class CpuClock:
@@ -107,6 +236,9 @@ class CpuClock:
                 samples.append((perf_counter_ns() - start) * 1e-9)
         return samples
 
+    def record(self, launch: Callable[[], object], count: int) -> None:
+        """Record nothing: there are no graphs here, and a flush before each launch."""
+
     def state(self) -> dict[str, JSON]:
         """See `Clock.state`."""
         return {}
@@ -129,15 +261,9 @@ class DeviceClock:
         Raises:
             RuntimeError: torch here cannot reach a device of this target.
         """
+        _require_device(target)
         import torch  # noqa: PLC0415 - the protocol is imported without it
 
-        built_for = "hip" if torch.version.hip else "cuda"
-        if not torch.cuda.is_available() or built_for != target:
-            found = built_for if torch.cuda.is_available() else "no device"
-            raise RuntimeError(
-                f"target {target!r} cannot be timed here: torch {torch.__version__} finds {found}. "
-                "`tilegate doctor` shows what is missing; TILEGATE_TARGET=cpu measures on the CPU."
-            )
         self.name = f"{target}-events"
         self._target = target
         self._properties: Any = torch.cuda.get_device_properties(torch.cuda.current_device())
@@ -150,6 +276,10 @@ class DeviceClock:
         self._elapsed_ms = torch.cuda.Event.elapsed_time
         self._stream = torch.cuda.current_stream
         self._synchronize = torch.cuda.synchronize
+        self._graph: Any = torch.cuda.CUDAGraph
+        self._capture: Any = torch.cuda.graph
+        self._replay = torch.cuda.CUDAGraph.replay
+        self._not_recorded: str | None = None
         self._flushes = 1
         self._host_bound = 0
 
@@ -187,6 +317,20 @@ class DeviceClock:
                 late_before = late > 0
         return samples
 
+    def record(self, launch: Callable[[], object], count: int) -> Callable[[], object] | None:
+        """See `Clock.record`; why it cannot be made is in `state()` then. The launches have to use the current stream."""
+        graph = self._graph()
+        self._synchronize()
+        try:
+            with self._capture(graph):
+                for _ in range(count):
+                    launch()
+        except Exception as error:  # it waits for the device, or allocates: no harm done, it is timed launch by launch
+            self._not_recorded = f"{type(error).__name__}: {error}"[:_LONGEST_REASON]
+            return None
+        replay = self._replay
+        return lambda: replay(graph)
+
     def _measure_batch(self, launch: Callable[[], object], launches: int) -> list[tuple[float, bool]]:
         """Queue `launches` launches and wait once; return for each its seconds, and whether they may hold host time."""
         timed = [(self._event(enable_timing=True), self._event(enable_timing=True)) for _ in range(launches)]
@@ -205,8 +349,25 @@ class DeviceClock:
         return list(zip(seconds, host_late, strict=True))
 
     def state(self) -> dict[str, JSON]:
-        """See `Clock.state`; also "host_bound_launches": samples so far that may hold host time."""
-        return {**read_state(self._target, self._properties), "host_bound_launches": self._host_bound}
+        """See `Clock.state`; also "host_bound_launches": samples so far that may hold host time, and "not_recorded"."""
+        notes: dict[str, JSON] = {"host_bound_launches": self._host_bound}
+        if self._not_recorded is not None:
+            notes["not_recorded"] = self._not_recorded
+        return {**read_state(self._target, self._properties), **notes}
+
+
+def _require_device(target: str) -> None:
+    if target not in ("cuda", "hip"):
+        raise ValueError(f"there is no clock for target {target!r}; choose one of cpu, cuda, hip")
+    import torch  # noqa: PLC0415 - the protocol is imported without it
+
+    built_for = "hip" if torch.version.hip else "cuda"
+    if not torch.cuda.is_available() or built_for != target:
+        found = built_for if torch.cuda.is_available() else "no device"
+        raise RuntimeError(
+            f"target {target!r} cannot be timed here: torch {torch.__version__} finds {found}. "
+            "`tilegate doctor` shows what is missing; TILEGATE_TARGET=cpu measures on the CPU."
+        )
 
 
 def last_level_cache_bytes(root: Path = Path("/sys/devices/system/cpu/cpu0/cache")) -> int:

@@ -3,7 +3,8 @@
     python -m tilegate.worker REQUESTS_FD REPLIES_FD
 
 Requests and replies are JSON, one a line, over two inherited pipes; the suite's own output goes to a log file. A request
-is {"op": name, "timeout": seconds, ...arguments}, a reply {"ok": result} or {"failure": {"kind", "message"}}.
+is {"op": name, "timeout": seconds, "ticket": text, ...arguments}, a reply {"ticket": the same, "ok": result} or
+{"ticket": the same, "failure": {"kind", "message"}}.
 
 This package imports nothing heavy and nothing of the code under test at import time.
 """

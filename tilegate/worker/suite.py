@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import hashlib
 import importlib
 import itertools
 import os
@@ -17,17 +18,23 @@ from typing import Any
 
 from tilegate.protocol import (
     JSON,
+    RECORDED,
     Artifact,
     Clock,
+    Timed,
     WrongTreeError,
+    call_clock_for,
     clock_for,
     digest,
+    is_call,
     register,
     selection,
     verified_work,
 )
 from tilegate.protocol.origin import ROOT_VARIABLE
 from tilegate.worker.failures import SkippedError, explain
+
+_NO_CLOCK = "this worker was started without a clock"
 
 
 @dataclass(frozen=True)
@@ -63,20 +70,23 @@ class Side:
     Args:
         suite: import name of the suite; `suite_root` holds its files.
         package: import name of the package; `package_root` holds its files, None if this side has no such package.
-        timed: make the clock, before any code under test is imported.
+        timed: make the clocks, before any code under test is imported.
     """
 
     def __init__(
         self, suite: str, suite_root: str, package: str, package_root: str | None, *, timed: bool = False
     ) -> None:
-        """Make the clock, and nothing of the code under test yet (see `load`)."""
+        """Make the clocks, and nothing of the code under test yet (see `load`)."""
         self._suite, self._package = suite, package
         self._suite_root = Path(suite_root).resolve()
         self._package_root = Path(package_root).resolve() if package_root else None
-        self._clock: Clock | None = clock_for(selection().target) if timed else None
+        target = selection().target
+        self._clock: Clock | None = clock_for(target) if timed else None
+        self._call_clock: Clock | None = call_clock_for(target) if timed else None
         self._cases: dict[str, Case] = {}
         self._current: Any = None
         self._launch: Callable[[], object] = _nothing_is_set_up
+        self._timed = Timed(_nothing_is_set_up)
         if self._package_root is None:
             sys.meta_path.insert(0, _Absent(package))
         else:
@@ -101,7 +111,7 @@ class Side:
         from asv_runner.discovery import disc_benchmarks  # noqa: PLC0415 - only workers need it
 
         for benchmark in disc_benchmarks(self._suite, ignore_import_errors=True):
-            if benchmark.type == "latency":
+            if benchmark.type in ("latency", "call"):
                 for case in _cases(benchmark):
                     self._cases[case.id] = case
         cases = [
@@ -152,6 +162,7 @@ class Side:
         self._verify()
         function, values = benchmark.func, found.values
         self._launch = lambda: function(*values)
+        self._timed = Timed(self._launch)
 
     def check(self) -> bool:
         """Check the result of the case that is set up; False if the suite has no check for it."""
@@ -166,20 +177,33 @@ class Side:
         """Launch for `seconds`."""
         self._timer().warm_up(self._launch, seconds)
 
+    def record(self) -> bool:
+        """From now on measure recordings of launches, each a sample; return whether that can be done."""
+        run = self._timer().record(self._launch, RECORDED)
+        if run is not None:
+            self._timed = Timed(run, RECORDED)
+        return run is not None
+
+    def single(self) -> None:
+        """Measure single launches again."""
+        self._timed = Timed(self._launch)
+
     def measure(self, launches: int) -> list[float]:
-        """Return the seconds of each of `launches` launches."""
-        return self._timer().measure(self._launch, launches)
+        """Return the seconds of each of `launches` launches, or of the mean launch of each of so many recordings."""
+        return self._timed.measure(self._timer(), launches)
 
     def state(self) -> Mapping[str, JSON]:
         """Return what the device's sensors say."""
-        return self._timer().state()
+        if self._clock is None:
+            raise RuntimeError(_NO_CLOCK)
+        return self._clock.state()
 
     def teardown(self) -> None:
         """Let go of the case that is set up and of its memory."""
         if self._current is None:
             return
         benchmark, _ = self._current
-        self._current, self._launch = None, _nothing_is_set_up
+        self._current, self._launch, self._timed = None, _nothing_is_set_up, Timed(_nothing_is_set_up)
         benchmark.do_teardown()
         del benchmark
         gc.collect()
@@ -191,16 +215,29 @@ class Side:
     def _generate(self, case: str) -> Sequence[Artifact] | None:
         found = self._cases[case]
         generate = getattr(getattr(found.fresh().func, "__self__", None), "artifacts", None)
-        if generate is None:
-            return None
-        artifacts: Sequence[Artifact] = generate(*found.values)
+        artifacts: Sequence[Artifact] | None = None if generate is None else generate(*found.values)
         self._verify()
+        if is_call(found.benchmark.name):  # the caller waits for the package's own code, whatever kernel that launches
+            return [*(artifacts or ()), self._package_artifact()]
         return artifacts
 
+    def _package_artifact(self) -> Artifact:
+        """The package's files, as something to compare: {name in the package: start of its sha256}."""
+        root = self._package_root or Path("/nonexistent")
+        found = [root] if root.is_file() else sorted(file for file in root.rglob("*") if file.is_file())
+        files = {
+            file.relative_to(root.parent).as_posix(): hashlib.sha256(file.read_bytes()).hexdigest()[:16]
+            for file in found
+            if "__pycache__" not in file.parts
+        }
+        return Artifact("package", "", {"files": files})
+
     def _timer(self) -> Clock:
-        if self._clock is None:
-            raise RuntimeError("this worker was started without a clock")
-        return self._clock
+        calls = self._current is not None and is_call(self._current[0].name)
+        clock = self._call_clock if calls else self._clock
+        if clock is None:
+            raise RuntimeError(_NO_CLOCK)
+        return clock
 
     def _modules(self, broken: dict[str, dict[str, str]]) -> Iterator[str]:
         """Import the suite and its submodules one by one; what fails goes to `broken` under its asv name."""
