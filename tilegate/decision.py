@@ -162,6 +162,11 @@ def suspicious(screen: Evidence, one_order: bool, config: GateConfig) -> bool:
     )
 
 
+def plainly_slower(screen: Evidence, config: GateConfig) -> bool:
+    """Return whether pairs and expected bias together exclude a slowdown of `tolerated` or less."""
+    return screen.interval.low > math.log1p(config.tolerated)
+
+
 def one_order(replicates: Sequence[Replicate]) -> bool:
     """Return whether one side was first in (nearly) all pairs: in more than 7 of 8."""
     orders = [order for r in replicates for order in r.head_first]
@@ -197,6 +202,7 @@ def next_step(
     bias: float,
     *,
     suspects: int = 1,
+    gating: bool = True,
 ) -> Step:
     """Return what to measure next for one case.
 
@@ -210,14 +216,21 @@ def next_step(
         config: thresholds and numbers of pairs and replicates.
         bias: as in `weigh`.
         suspects: how many cases are being confirmed in this run, this one included.
+        gating: the case's noise can support `promise`. Of one whose noise cannot, only a slowdown is confirmed that is
+            plain in spite of the noise, and only once.
     """
     if not screen:
         return Step("screen", 1, config.screen_pairs)
     have = len(confirmation)
-    if have == 0 and not suspicious(weigh_screen(screen, config, bias), one_order(screen), config):
-        return DONE
+    if have == 0:
+        first = weigh_screen(screen, config, bias)
+        noticed = suspicious(first, one_order(screen), config) if gating else plainly_slower(first, config)
+        if not noticed:
+            return DONE
     if have < config.replicates:
         return Step("confirm", config.replicates - have, config.confirm_pairs)
+    if not gating:
+        return DONE
     evidence = weigh_confirmation(confirmation, config, bias)
     # Bonferroni, not Holm: one case alone does not know the others' p-values. The judge, which does, is less strict.
     finding = conclude(evidence, config, suspects * evidence.p_slower, suspects * evidence.p_faster)

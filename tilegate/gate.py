@@ -21,12 +21,13 @@ from pathlib import Path
 from types import FrameType
 from typing import Any
 
-from tilegate import causes, device_lock, duet, environment, files, inspection, judge, samples, trees
+from tilegate import causes, device_lock, duet, environment, files, inspection, judge, samples, trees, waivers
 from tilegate.config import GateConfig, load_config, to_dict
 from tilegate.files import UsageError
 from tilegate.progress import Reporter
 from tilegate.protocol import TARGETS, TIERS
 from tilegate.session import Crew, Stage, stage
+from tilegate.waivers import Waiver
 
 _DESCRIPTION = """\
 Measure the head against the base and judge every case. Suite and thresholds come from the base, so a change cannot
@@ -54,6 +55,8 @@ class Comparison:
         environment: see `tilegate.environment.describe`.
         out: output folder.
         same_suite: base and head have the same suite, or only the head has one.
+        waived: the waivers of both.
+        allow_head_waivers: those that only the head has count, too.
     """
 
     base: trees.Revision
@@ -67,6 +70,8 @@ class Comparison:
     environment: Mapping[str, Any]
     out: Path
     same_suite: bool
+    waived: tuple[Waiver, ...]
+    allow_head_waivers: bool
 
     @property
     def arch(self) -> str | None:
@@ -84,6 +89,8 @@ class Comparison:
             "filter": self.pattern,
             "config": json.loads(json.dumps(to_dict(self.config))),
             "environment": dict(self.environment),
+            "waivers": [waiver.to_json() for waiver in self.waived],
+            "allow_head_waivers": self.allow_head_waivers,
         }
 
 
@@ -129,6 +136,11 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
     parser.add_argument(
         "--ignore-dirty", action="store_true", help="measure the commit although its files are modified in the tree"
     )
+    parser.add_argument(
+        "--allow-head-waivers",
+        action="store_true",
+        help=f"let waivers count that the change itself adds to {waivers.FILE}; otherwise only the base's do",
+    )
     parser.add_argument("--repo", type=Path, default=Path(), metavar="DIR", help="the repository (default: this one)")
     parser.add_argument("--json", action="store_true", help="print the verdict as JSON instead of a table")
     parser.set_defaults(run=run)
@@ -169,10 +181,13 @@ def _prepare(args: argparse.Namespace, scratch: Path) -> Comparison:
         config = load_config(trees.read_file(repository, base, "pyproject.toml"))
     except UsageError as error:
         raise UsageError(f"base {args.base}: {error}") from None
+    waived = waivers.of_revisions(*(trees.file_if_any(repository, side, waivers.FILE) for side in (base, head)))
     package, suite = config.package.partition(".")[0], config.suite.replace(".", "/")
     needed = [package, f"src/{package}", suite]
     if not args.ignore_dirty:
-        _refuse_dirty(repository, {args.base: base, args.head: head}, [*needed, f"{package}.py", "pyproject.toml"])
+        _refuse_dirty(
+            repository, {args.base: base, args.head: head}, [*needed, f"{package}.py", "pyproject.toml", waivers.FILE]
+        )
     target = _target(args.target)
     tier = args.tier or ("smoke" if target == "cpu" else "pr")
     name = samples.folder_name((base.short, head.short, target, tier), args.bench)
@@ -193,6 +208,8 @@ def _prepare(args: argparse.Namespace, scratch: Path) -> Comparison:
         described,
         out.resolve(),
         trees.same_path(repository, base, head, suite) or not trees.has_path(repository, base, suite),
+        waived,
+        args.allow_head_waivers,
     )
 
 
@@ -293,8 +310,9 @@ def _pending(record: samples.Record, config: GateConfig, target: str) -> dict[st
     """Return the stage and the number of pairs of the next replicate of every case that needs one."""
     confirming = {
         role: sum(
-            case["role"] == role and (_confirmed(case) > 0 or judge.should_confirm(case, config, target=target))
-            for case in record.cases.values()
+            case["role"] == role
+            and (_confirmed(case) > 0 or judge.should_confirm(case, judge.terms_of(name, config), target=target))
+            for name, case in record.cases.items()
         )
         for role in ("gated", "control")
     }
@@ -303,12 +321,13 @@ def _pending(record: samples.Record, config: GateConfig, target: str) -> dict[st
         if not _can_be_timed(case):
             continue
         have = _confirmed(case)
-        if case["role"] == "control" and have >= config.replicates:
+        terms = judge.terms_of(name, config)
+        if case["role"] == "control" and have >= terms.config.replicates:
             continue  # whether it moved is known; how little it could have moved blocks nobody
-        if have > 0 and have not in _looks(config):
-            pending[name] = ("confirm", config.confirm_pairs)  # between two looks nothing is decided
+        if have > 0 and have not in _looks(terms.config):
+            pending[name] = ("confirm", terms.config.confirm_pairs)  # between two looks nothing is decided
             continue
-        step = judge.next_step(case, config, target=target, suspects=max(1, confirming.get(case["role"], 1)))
+        step = judge.next_step(case, terms, target=target, suspects=max(1, confirming.get(case["role"], 1)))
         if step.action != "done":
             pending[name] = (step.action, step.pairs)
     return pending
@@ -358,7 +377,7 @@ def _replicate_case(run: _Run, crew: Crew, stage_name: str, name: str, pairs: in
     number = len(case["replicates"])
     order = random.Random(f"{run.record.document['seed']}/{name}/{number}")  # noqa: S311 - not for secrets
     try:
-        result = duet.measure(crew, name, pairs, run.comparison.config, order)
+        result = duet.measure(crew, name, pairs, run.comparison.config.for_case(name), order)
     except duet.SideError as failed:
         case[failed.side] |= {"status": "failed", "failure": failed.error.failure()}
         return failed

@@ -7,24 +7,22 @@ what the gate should have measured but did not is held against the run. See docs
 from __future__ import annotations
 
 import argparse
-import fnmatch
+import datetime
 import math
 import sys
-from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
-from tilegate import decision, files, stats
-from tilegate.config import GateConfig, from_dict, load_config, to_dict
-from tilegate.decision import DONE, Evidence, Finding, Replicate, Step
+from tilegate import advice, conclusion, decision, files, roofline, stats, waivers
+from tilegate.conclusion import EXIT_CODES, percent
+from tilegate.config import THRESHOLDS, GateConfig, from_dict, load_config, to_dict
+from tilegate.decision import DONE, Evidence, Finding, Step
+from tilegate.measured import Measured, UnsoundError, measured
+from tilegate.waivers import Standing, Waiver
 
 SCHEMA = "tilegate-verdict/1"
-
-EXIT_CODES: Mapping[str, int] = {"pass": 0, "regressed": 1, "broken": 3, "inconclusive": 4, "environment-invalid": 5}
 
 CASE_VERDICTS = (
     "pass",
@@ -36,6 +34,7 @@ CASE_VERDICTS = (
     "new",
     "removed",
     "waived",
+    "not-gating",
     "unchanged",
 )
 
@@ -53,73 +52,104 @@ _FAILURES: Mapping[str, str] = {
 }
 
 
-class _UnsoundError(Exception):
-    """The samples of a case cannot be used, for a reason that the message gives."""
+@dataclass(frozen=True)
+class Terms:
+    """By what one case is judged.
+
+    Attributes:
+        config: thresholds and numbers of pairs, those of its override.
+        gating: its noise can support the promise.
+    """
+
+    config: GateConfig
+    gating: bool = True
 
 
 @dataclass(frozen=True)
-class _Measured:
-    """The usable pairs of one case."""
+class _Judged:
+    """A case that was timed."""
 
-    screen: tuple[Replicate, ...]
-    confirmation: tuple[Replicate, ...]
-    bias: float  # expected standard deviation of a replicate's bias, in log ratio
-    base_seconds: float | None
-    head_seconds: float | None
+    case: Mapping[str, Any]
+    measured: Measured
+    terms: Terms
 
-    def stage(self) -> tuple[Replicate, ...]:
-        """The replicates that count: selection by the screen has biased its own pairs, so they do not mix."""
-        return self.confirmation or self.screen
+    @property
+    def config(self) -> GateConfig:
+        return self.terms.config
 
-    def weigh(self, config: GateConfig) -> Evidence:
-        if self.confirmation:
-            return decision.weigh_confirmation(self.confirmation, config, self.bias)
-        return decision.weigh_screen(self.screen, config, self.bias)
+    def next(self, suspects: int = 1) -> Step:
+        return _next(self.measured, self.terms, suspects)
+
+    def weigh(self) -> Evidence:
+        return self.measured.weigh(self.config)
 
 
-def judge(samples: Mapping[str, Any], config: GateConfig | None = None) -> dict[str, Any]:
+def judge(
+    samples: Mapping[str, Any],
+    config: GateConfig | None = None,
+    *,
+    waived: tuple[Waiver, ...] | None = None,
+    allow_head_waivers: bool | None = None,
+    today: datetime.date | None = None,
+) -> dict[str, Any]:
     """Return the verdict on `samples`, as described by schemas/verdict-1.json.
 
     Args:
         samples: a document that fits schemas/samples-1.json (`files.load_samples` checks that).
         config: replaces the configuration that the samples carry. A publisher that does not trust the samples passes
             the one of the base commit.
+        waived: replaces the waivers that the samples carry, for the same reason.
+        allow_head_waivers: whether waivers of the head count that the base does not have; None: as the samples say.
+        today: the day on which waivers must not have expired; None: the day on which the run began, so that the same
+            samples give the same verdict for ever.
 
     Raises:
-        UsageError: the samples' own configuration is needed and is not valid.
+        UsageError: the samples' own configuration or waivers are needed and are not valid.
     """
     config = config or from_dict(samples["config"], "config in the samples")
-    target = samples["target"]
+    standing = _standing(samples, waived, allow_head_waivers, today)
     cases: Mapping[str, Mapping[str, Any]] = samples["cases"]
+    terms = {name: terms_of(name, config) for name in cases}
 
     settled: dict[str, dict[str, Any]] = {}
-    measured: dict[str, _Measured] = {}
+    timed: dict[str, _Judged] = {}
     for name, case in cases.items():
         verdict = _without_statistics(name, case, config)
         if verdict is None:
             try:
-                measured[name] = _measured(case, config, target)
-            except _UnsoundError as flaw:
+                timed[name] = _Judged(case, _measured(case, terms[name], samples), terms[name])
+            except UnsoundError as flaw:
                 verdict = _entry(case, "inconclusive", f"its samples cannot be used: {flaw}")
         if verdict is not None:
             settled[name] = verdict
 
-    gated = {name: m for name, m in measured.items() if cases[name]["role"] == "gated"}
-    controls = {name: m for name, m in measured.items() if cases[name]["role"] == "control"}
-    suspects = [name for name, m in gated.items() if m.confirmation or _next(m, config).action == "confirm"]
-    findings = _findings(gated, config)
-    for name, m in gated.items():
-        settled[name] = _gated(cases[name], m, config, findings.get(name), len(suspects))
-    control_findings = _findings(controls, config)
-    for name, m in controls.items():
-        settled[name] = _control(cases[name], m, config, control_findings.get(name), len(controls))
-    control_report = _controls(controls, control_findings, config)
+    gated = {name: j for name, j in timed.items() if j.case["role"] == "gated"}
+    controls = {name: j for name, j in timed.items() if j.case["role"] == "control"}
+    suspects = [name for name, j in gated.items() if j.measured.confirmation or j.next().action == "confirm"]
+    # A list of improvements may hold a few false ones, a check that blocks may not, and no control may move either way.
+    findings = _findings(gated, stats.benjamini_hochberg)
+    for name, j in gated.items():
+        settled[name] = _gated(j, findings.get(name), len(suspects), waivers.highest(standing.counting, name))
+    control_findings = _findings(controls, stats.holm)
+    for name, j in controls.items():
+        settled[name] = _control(j, control_findings.get(name), len(controls))
+    for name, j in timed.items():
+        settled[name] |= _remarks(j, config)
 
     ordered = {name: settled[name] for name in cases}
-    state, reason = _run(
-        ordered, control_report, len(gated), _doubts(samples, ordered, gated, controls, config), config
+    control_report = conclusion.control_report(
+        {name: j.weigh() for name, j in controls.items() if j.measured.screen},
+        {name: found[0] for name, found in control_findings.items()},
+        config,
     )
-    return {
+    disturbances = conclusion.disturbance_report(j.measured for j in timed.values())
+    counted = sum(bool(j.measured.screen) and j.terms.gating for j in timed.values())
+    unsettled = sum(bool(j.measured.screen) and not _settled(j) for j in controls.values())
+    doubts = conclusion.doubts(samples, ordered, config, counted=counted, unsettled=unsettled, standing=standing)
+    state, reason = conclusion.conclude(
+        ordered, control_report, disturbances, config, standing=standing, in_doubt=doubts
+    )
+    verdict = {
         "schema": SCHEMA,
         "tilegate": samples["tilegate"],
         "verdict": state,
@@ -130,39 +160,79 @@ def judge(samples: Mapping[str, Any], config: GateConfig | None = None) -> dict[
         "environment": samples["environment"],
         "counts": {name: sum(v["verdict"] == name for v in ordered.values()) for name in CASE_VERDICTS},
         "controls": control_report,
+        "disturbed": disturbances,
+        "waivers": _waivers(standing, ordered),
+        "stages": dict(samples.get("stages", {})),
         "suspects": len(suspects),
         "false_alarm_budget": config.alpha,
         "cases": ordered,
     }
+    return {**verdict, "next": advice.advise(verdict)}
 
 
-def next_step(case: Mapping[str, Any], config: GateConfig, *, target: str, suspects: int = 1) -> Step:
+def terms_of(name: str, config: GateConfig) -> Terms:
+    """Return by what the case called `name` is judged, in a run with the configuration `config`."""
+    return Terms(config.for_case(name))
+
+
+def _standing(
+    samples: Mapping[str, Any],
+    waived: tuple[Waiver, ...] | None,
+    allow_head: bool | None,
+    today: datetime.date | None,
+) -> Standing:
+    if waived is None:
+        waived = waivers.from_samples(samples.get("waivers", []))
+    if allow_head is None:
+        allow_head = bool(samples.get("allow_head_waivers", False))
+    day = today or datetime.date.fromisoformat(samples["created"][:10])
+    return waivers.resolve(waived, today=day, allow_head=allow_head).about("ceiling")
+
+
+def _waivers(standing: Standing, cases: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
+    used = [entry["waiver"] for entry in cases.values() if "waiver" in entry]
+    return {
+        "counting": [{**w.to_json(), "used": used.count(w.name)} for w in standing.counting],
+        "expired": [w.to_json() for w in standing.expired],
+        "refused": [w.to_json() for w in standing.refused],
+    }
+
+
+def next_step(case: Mapping[str, Any], terms: Terms | GateConfig, *, target: str, suspects: int = 1) -> Step:
     """Return what the gate should measure next for a case. See `decision.next_step`.
 
     Args:
         case: one entry of "cases" of a samples document, with what was measured so far.
-        config: the base's.
+        terms: by what it is judged (`terms_of`); or only its configuration.
         target: "cpu", "cuda" or "hip"; decides the bias that is expected.
         suspects: how many cases of the run are being confirmed, this one included.
 
     Returns:
         A Step; "done" also for a case that cannot or need not be timed, or whose samples are unusable.
     """
-    if _without_statistics("", case, config) is not None:
+    terms = terms if isinstance(terms, Terms) else Terms(terms)
+    if _without_statistics("", case, terms.config) is not None:
         return DONE
     try:
-        return _next(_measured(case, config, target), config, suspects)
-    except _UnsoundError:
+        return _next(measured(case, terms.config, target), terms, suspects)
+    except UnsoundError:
         return DONE
 
 
-def should_confirm(case: Mapping[str, Any], config: GateConfig, *, target: str) -> bool:
+def should_confirm(case: Mapping[str, Any], terms: Terms | GateConfig, *, target: str) -> bool:
     """Return whether a case that was screened must be measured again in fresh processes before it can pass."""
-    return next_step(case, config, target=target).action == "confirm"
+    return next_step(case, terms, target=target).action == "confirm"
 
 
-def _next(m: _Measured, config: GateConfig, suspects: int = 1) -> Step:
-    return decision.next_step(m.screen, m.confirmation, config, m.bias, suspects=suspects)
+def _next(m: Measured, terms: Terms, suspects: int = 1) -> Step:
+    step = decision.next_step(m.screen, m.confirmation, terms.config, m.bias, suspects=suspects, gating=terms.gating)
+    # What disturbances have spoilt is measured again, but not for ever.
+    return DONE if m.short.get(step.action, 0) >= terms.config.replicates else step
+
+
+def _measured(case: Mapping[str, Any], terms: Terms, samples: Mapping[str, Any]) -> Measured:
+    floor = roofline.floor(case.get("work"), samples["environment"])
+    return measured(case, terms.config, samples["target"], floor)
 
 
 # --- one case ---------------------------------------------------------------------------------------------------------
@@ -179,15 +249,11 @@ def _without_statistics(name: str, case: Mapping[str, Any], config: GateConfig) 
     if case["base"]["status"] == "missing":
         return _only_at_the_head(case)
     if case["head"]["status"] == "missing":
-        note = "allowed by allow_removed" if _may_go(name, config) else "not allowed by allow_removed"
+        note = "allowed by allow_removed" if conclusion.may_go(name, config) else "not allowed by allow_removed"
         return _entry(case, "removed", f"the head no longer has it ({note})")
     if case["head"]["status"] == "failed":
         return _entry(case, "broken", f"the head {_FAILURES[case['head']['failure']['kind']]}", "head")
     return _by_identity(case)
-
-
-def _may_go(name: str, config: GateConfig) -> bool:
-    return any(fnmatch.fnmatchcase(name, glob) for glob in config.allow_removed)
 
 
 def _only_at_the_head(case: Mapping[str, Any]) -> dict[str, Any]:
@@ -216,123 +282,110 @@ def _by_identity(case: Mapping[str, Any]) -> dict[str, Any] | None:
     return None if flaw is None else _entry(case, "inconclusive", flaw)
 
 
-def _measured(case: Mapping[str, Any], config: GateConfig, target: str) -> _Measured:
-    """Take the pairs out of a case. Raises _UnsoundError if they cannot be what they are said to be."""
-    replicates: Sequence[Mapping[str, Any]] = case["replicates"]
-    sessions = [r["session"] for r in replicates]
-    if len(set(sessions)) < len(sessions):
-        raise _UnsoundError("two of its replicates come from the same pair of processes, so one of them is not fresh")
-    numbers = [r["replicate"] for r in replicates]
-    if len(set(numbers)) < len(numbers):
-        raise _UnsoundError("two of its replicates have the same number")
-    for replicate in replicates:
-        if len(replicate["pairs"]) > max(config.screen_pairs, config.noisy_pairs):
-            raise _UnsoundError("a replicate has more pairs than are ever asked for: it was measured until it pleased")
-        for pair in replicate["pairs"]:
-            if len(pair["base"]) != len(pair["head"]):
-                raise _UnsoundError("a pair has more launches of one side than of the other")
-            if len(pair["base"]) < config.min_launches:
-                raise _UnsoundError(f"a turn has fewer than {config.min_launches} launches")
-    stages = {
-        stage: [r["pairs"] for r in replicates if r["stage"] == stage and len(r["pairs"]) >= wanted]
-        for stage, wanted in (("screen", config.screen_pairs), ("confirm", config.confirm_pairs))
-    }
-    if len(stages["confirm"]) > config.max_replicates:
-        raise _UnsoundError(f"more than {config.max_replicates} replicates: it was measured until it pleased")
-    used = [pair for pairs in stages["confirm"] or stages["screen"] for pair in pairs]
-    base_seconds = float(np.median([np.median(p["base"]) for p in used])) if used else None
-    head_seconds = float(np.median([np.median(p["head"]) for p in used])) if used else None
-    screen, confirmation = (tuple(_replicate(pairs) for pairs in stages[stage]) for stage in ("screen", "confirm"))
-    if confirmation and not screen:
-        raise _UnsoundError("it was confirmed without a screen")
-    if len(confirmation) >= config.replicates and decision.one_order(confirmation):
-        raise _UnsoundError("one side was first in nearly every pair, so the order is mistaken for a change")
-    bias = config.bias[target].at(base_seconds) if base_seconds else math.inf
-    return _Measured(screen, confirmation, bias, base_seconds, head_seconds)
-
-
-def _replicate(pairs: Sequence[Mapping[str, Any]]) -> Replicate:
-    return Replicate(
-        ratios=stats.log_ratios([p["base"] for p in pairs], [p["head"] for p in pairs]),
-        head_first=tuple(p["order"] == 1 for p in pairs),
-    )
-
-
-def _findings(measured: Mapping[str, _Measured], config: GateConfig) -> dict[str, tuple[Finding, float, float]]:
+def _findings(judged: Mapping[str, _Judged], faster_together: Any) -> dict[str, tuple[Finding, float, float]]:
     """Return finding and adjusted p-values (slower, faster) of every case that has been confirmed often enough.
 
-    `alpha` is shared among them by Holm's method, once for slower and once for faster.
+    `alpha` is shared among them by Holm's method for slower, and as `faster_together` does for faster.
     """
-    names = [name for name, m in measured.items() if len(m.confirmation) >= config.replicates]
-    evidence = [measured[name].weigh(config) for name in names]
+    names = [name for name, j in judged.items() if len(j.measured.confirmation) >= j.config.replicates]
+    evidence = [judged[name].weigh() for name in names]
     slower = stats.holm([e.p_slower for e in evidence])
-    faster = stats.holm([e.p_faster for e in evidence])
+    faster = faster_together([e.p_faster for e in evidence])
     return {
-        name: (decision.conclude(e, config, s, f), s, f)
+        name: (decision.conclude(e, judged[name].config, s, f), s, f)
         for name, e, s, f in zip(names, evidence, slower, faster, strict=True)
     }
 
 
 def _gated(
-    case: Mapping[str, Any],
-    m: _Measured,
-    config: GateConfig,
-    found: tuple[Finding, float, float] | None,
-    suspects: int,
+    j: _Judged, found: tuple[Finding, float, float] | None, suspects: int, waiver: Waiver | None
 ) -> dict[str, Any]:
+    m, config = j.measured, j.config
     if not m.screen:
-        return _entry(case, "inconclusive", f"not measured: it has no screen of {config.screen_pairs} pairs")
-    evidence = m.weigh(config)
-    most = _percent(evidence.interval.high)
-    about = _percent(evidence.interval.estimate)
+        short = _spoilt(m) or f"it has no screen of {config.screen_pairs} pairs"
+        return _entry(j.case, "inconclusive", f"not measured: {short}")
+    evidence = j.weigh()
+    high, about = percent(evidence.interval.high), percent(evidence.interval.estimate)
     count = len(m.confirmation)
-    p_value: float | None = None
     if found is None:
-        if _next(m, config).action == "confirm":
+        if j.next().action == "confirm" or m.confirmation or m.short.get("confirm"):
             verdict = "inconclusive"
             reason = (
                 f"suspicious in the screen ({about}), and confirmed in {count} of {config.replicates} fresh replicates"
             )
+            reason += f": {_spoilt(m)}" if _spoilt(m) else ""
+        elif not j.terms.gating:
+            verdict, reason = "not-gating", f"its noise cannot support the promise; the screen says {about}"
         else:
-            verdict, reason = "pass", f"no sign of a change in the screen, which excludes more than {most}"
-        return _entry(case, verdict, reason, numbers=_numbers(m, evidence, config, suspects, None))
+            verdict, reason = "pass", f"no sign of a change in the screen, which excludes more than {high}"
+        return _entry(j.case, verdict, reason, numbers=_numbers(j, evidence, suspects, None))
 
     finding, slower, faster = found
     p_value = faster if evidence.interval.estimate < 0 else slower
+    verdict, reason = _in_words(finding, config, about=about, high=high, count=count)
+    if finding is not Finding.SLOWER and not j.terms.gating:
+        verdict, reason = "not-gating", f"its noise cannot support the promise; {about} in {count} fresh replicates"
+    used = None
+    if waiver is not None and verdict in ("regressed", "inconclusive"):
+        verdict, reason, used = _waived(waiver, finding, evidence, verdict, reason)
+    entry = _entry(j.case, verdict, reason, numbers=_numbers(j, evidence, suspects, p_value))
+    return entry | ({"waiver": used.name} if used else {})
+
+
+def _in_words(finding: Finding, config: GateConfig, *, about: str, high: str, count: int) -> tuple[str, str]:
     in_fresh = f"in {count} fresh replicates"
-    if finding is Finding.SLOWER:
-        verdict, reason = (
-            "regressed",
-            f"{about} {in_fresh}; a slowdown of only {100 * config.tolerated:g} % is excluded",
-        )
-    elif finding is Finding.FASTER:
-        verdict, reason = "improved", f"{about} {in_fresh}"
-    elif finding is Finding.WARNING:
-        verdict, reason = "warning", f"{about} {in_fresh}: probably slower, but {most} at the most"
-    elif finding is Finding.FAST_ENOUGH:
-        verdict, reason = "pass", f"{in_fresh} more than {most} is excluded"
-    else:
-        verdict = "inconclusive"
-        rest = "the most that is allowed" if count >= config.max_replicates else f"of at most {config.max_replicates}"
-        reason = f"too noisy: a slowdown of {most} is possible after {count} fresh replicates ({rest})"
-    return _entry(case, verdict, reason, numbers=_numbers(m, evidence, config, suspects, p_value))
+    match finding:
+        case Finding.SLOWER:
+            return "regressed", f"{about} {in_fresh}; a slowdown of only {100 * config.tolerated:g} % is excluded"
+        case Finding.FASTER:
+            return "improved", f"{about} {in_fresh}"
+        case Finding.WARNING:
+            return "warning", f"{about} {in_fresh}: probably slower, but {high} at the most"
+        case Finding.FAST_ENOUGH:
+            return "pass", f"{in_fresh} more than {high} is excluded"
+        case _:
+            limit = (
+                "the most that is allowed" if count >= config.max_replicates else f"of at most {config.max_replicates}"
+            )
+            return (
+                "inconclusive",
+                f"too noisy: a slowdown of {high} is possible {in_fresh} ({limit})",
+            )
 
 
-def _control(
-    case: Mapping[str, Any],
-    m: _Measured,
-    config: GateConfig,
-    found: tuple[Finding, float, float] | None,
-    controls: int,
-) -> dict[str, Any]:
+def _waived(
+    waiver: Waiver, finding: Finding, evidence: Evidence, verdict: str, reason: str
+) -> tuple[str, str, Waiver | None]:
+    """Apply a waiver to a case that would fail.
+
+    A regression is waived if its estimate is not past the ceiling; a case that noise leaves undecided, if its interval
+    is not.
+    """
+    reached = evidence.interval.estimate if finding is Finding.SLOWER else evidence.interval.high
+    limit = f"{waiver.name} (at most {waiver.ceiling:g} %, until {waiver.expires.isoformat()})"
+    if reached <= math.log1p((waiver.ceiling or 0.0) / 100):
+        return "waived", f"{reason}; waived by {limit}", waiver
+    return verdict, f"{reason}; past what is waived by {limit}", None
+
+
+def _spoilt(m: Measured) -> str:
+    """Say that disturbances left replicates with too few pairs, if they did."""
+    if not sum(m.short.values()):
+        return ""
+    return conclusion.disturbances_in_words(conclusion.disturbance_report([m])) + ", which left too few"
+
+
+def _control(j: _Judged, found: tuple[Finding, float, float] | None, controls: int) -> dict[str, Any]:
+    m = j.measured
     if not m.screen:
-        return _entry(case, "unchanged", "identical code; meant as a control, but not measured")
-    evidence = m.weigh(config)
-    about = _percent(evidence.interval.estimate)
+        because = f": {_spoilt(m)}" if _spoilt(m) else ""
+        return _entry(j.case, "unchanged", f"identical code; meant as a control, but not measured{because}")
+    evidence = j.weigh()
+    about = percent(evidence.interval.estimate)
     p_value = None
     if found is None:
         reason = "identical code, and as a control it stood still"
-        if _next(m, config).action == "confirm":
+        if not _settled(j):
             reason = f"identical code, but as a control it seemed to move ({about}) and was not measured again"
     else:
         finding, slower, faster = found
@@ -340,13 +393,20 @@ def _control(
         reason = f"identical code, and as a control it stood still in {len(m.confirmation)} fresh replicates"
         if finding in (Finding.SLOWER, Finding.FASTER):
             reason = f"identical code, but as a control it moved by {about} in {len(m.confirmation)} fresh replicates"
-    return _entry(case, "unchanged", reason, numbers=_numbers(m, evidence, config, controls, p_value))
+    return _entry(j.case, "unchanged", reason, numbers=_numbers(j, evidence, controls, p_value))
 
 
-def _numbers(
-    m: _Measured, evidence: Evidence, config: GateConfig, suspects: int, p_value: float | None
-) -> dict[str, Any]:
-    effect = decision.smallest_detectable_effect(evidence, len(m.stage()), config, suspects)
+def _settled(j: _Judged) -> bool:
+    """Return whether a control that was screened needs no confirmation, or has it."""
+    m = j.measured
+    if len(m.confirmation) >= j.config.replicates:
+        return True
+    return not m.short.get("confirm") and j.next().action != "confirm"
+
+
+def _numbers(j: _Judged, evidence: Evidence, suspects: int, p_value: float | None) -> dict[str, Any]:
+    m = j.measured
+    effect = decision.smallest_detectable_effect(evidence, len(m.stage()), j.config, suspects)
     return {
         "ratio": math.exp(evidence.interval.estimate),
         "interval": [_finite(evidence.interval.low), _finite(evidence.interval.high)],
@@ -356,6 +416,19 @@ def _numbers(
         "base_seconds": m.base_seconds,
         "head_seconds": m.head_seconds,
         "p_value": p_value,
+    }
+
+
+def _remarks(j: _Judged, config: GateConfig) -> dict[str, Any]:
+    """Return what else a reader must know of a timed case; each key only where there is something to say."""
+    gaps = {"turns": j.measured.turn_modes(j.config), "processes": j.measured.process_modes(j.config)}
+    modes = {kind: math.expm1(gap) for kind, gap in gaps.items() if gap is not None}
+    others = {key: getattr(j.config, key) for key in THRESHOLDS if getattr(j.config, key) != getattr(config, key)}
+    disturbed = sum(j.measured.disturbed.values())
+    return {
+        **({"modes": modes} if modes else {}),
+        **({"thresholds": others} if others else {}),
+        **({"disturbed": disturbed} if disturbed else {}),
     }
 
 
@@ -380,94 +453,8 @@ def _entry(
         "failure": None if failed is None else {"side": failed, **case[failed]["failure"]},
         # Handed through for people to read. No rule looks at it.
         **({"cause": list(case["cause"])} if case.get("cause") else {}),
+        **({"work": dict(case["work"])} if case.get("work") else {}),
     }
-
-
-# --- the run ----------------------------------------------------------------------------------------------------------
-
-
-def _controls(
-    controls: Mapping[str, _Measured], findings: Mapping[str, tuple[Finding, float, float]], config: GateConfig
-) -> dict[str, Any]:
-    """Return the control test: did identical code seem to change, in one case or in all of them together?"""
-    timed = {name: m for name, m in controls.items() if m.screen}
-    moved = [n for n, found in findings.items() if found[0] in (Finding.SLOWER, Finding.FASTER)]
-    report = {"count": len(timed), "moved": moved, "shift": None, "shift_limit": None}
-    if not timed:
-        return {**report, "reason": "no controls: no timed case has identical code"}
-    evidence = [m.weigh(config) for m in timed.values()]
-    weights = np.array([1 / max(e.error, 1e-9) ** 2 for e in evidence])
-    shift = float(np.average([e.interval.estimate for e in evidence], weights=weights))
-    limit = stats.normal_quantile(config.alpha / 2) / math.sqrt(float(weights.sum()))
-    # A shift too small to make a suspect of anything does no harm, however certain it is.
-    limit = max(limit, math.log1p(config.screen))
-    report |= {"shift": shift, "shift_limit": limit}
-    if moved:
-        reason = f"{len(moved)} of {_cases(len(timed))} with identical code seemed to change"
-    elif abs(shift) > limit:
-        reason = f"{_cases(len(timed))} with identical code changed together, by {_percent(shift)}"
-    else:
-        reason = f"{_cases(len(timed))} with identical code stood still (together {_percent(shift)})"
-    return {**report, "reason": reason}
-
-
-def _run(
-    cases: Mapping[str, Mapping[str, Any]],
-    control_report: Mapping[str, Any],
-    gated: int,
-    doubts: Sequence[str],
-    config: GateConfig,
-) -> tuple[str, str]:
-    """Return the run's verdict and its reason, one sentence without anything that came from a commit."""
-    counts = Counter(entry["verdict"] for entry in cases.values())
-    if broken := counts["broken"]:
-        return "broken", f"{_cases(broken)} of {len(cases)} broken at the head: see the messages."
-    if control_report["moved"] or abs(control_report["shift"] or 0.0) > (control_report["shift_limit"] or 0.0):
-        reason = f"The machine cannot be trusted: {control_report['reason']}. Measure again on a quiet machine."
-        return "environment-invalid", reason
-    if regressed := counts["regressed"]:
-        worst = max(entry["ratio"] for entry in cases.values() if entry["verdict"] == "regressed")
-        return "regressed", f"{_cases(regressed)} of {len(cases)} got slower, at worst by {100 * (worst - 1):.1f} %."
-    if doubts:
-        sentence = "; ".join(doubts)
-        return "inconclusive", f"{sentence[0].upper()}{sentence[1:]}."
-    what = f"None of {_cases(gated)} whose code changed is" if gated else "No case's code changed, so none is"
-    return "pass", f"{what} {100 * config.promise:g} % slower; {control_report['reason']}."
-
-
-def _doubts(
-    samples: Mapping[str, Any],
-    cases: Mapping[str, Mapping[str, Any]],
-    gated: Mapping[str, _Measured],
-    controls: Mapping[str, _Measured],
-    config: GateConfig,
-) -> list[str]:
-    """Return everything that keeps a run from passing although nothing in it is broken or slower."""
-    doubts = []
-    if samples["finished"] is None:
-        doubts.append("the run was interrupted")
-    if unclear := sum(entry["verdict"] == "inconclusive" for entry in cases.values()):
-        doubts.append(f"{_cases(unclear)} of {len(cases)} could not be decided")
-    if lost := sum(entry["verdict"] == "removed" and not _may_go(name, config) for name, entry in cases.items()):
-        doubts.append(f"{_cases(lost)} removed without leave (allow_removed in the base's pyproject gives it)")
-    if moving := sum(bool(m.screen) and not _settled(m, config) for m in controls.values()):
-        doubts.append(f"{_cases(moving)} with identical code seemed to move, not measured again")
-    if not any(m.screen for m in (*gated.values(), *controls.values())):
-        doubts.append("nothing was measured")
-    return doubts
-
-
-def _settled(m: _Measured, config: GateConfig) -> bool:
-    return len(m.confirmation) >= config.replicates or _next(m, config).action != "confirm"
-
-
-def _cases(count: int) -> str:
-    return "1 case" if count == 1 else f"{count} cases"
-
-
-def _percent(log_ratio: float) -> str:
-    """Return a log ratio as a change in percent, signed."""
-    return f"{100 * math.expm1(log_ratio):+.1f} %" if abs(log_ratio) < 10 else "any amount"
 
 
 # --- command ----------------------------------------------------------------------------------------------------------
@@ -483,7 +470,23 @@ def add_parser(subparsers: Any) -> None:
     )
     parser.add_argument("samples", type=Path, metavar="SAMPLES", help="samples.json, as `tilegate gate` wrote it")
     parser.add_argument(
-        "--config", type=Path, metavar="PYPROJECT", help="thresholds from this pyproject.toml instead of the samples'"
+        "--config",
+        type=Path,
+        metavar="PYPROJECT",
+        help="thresholds from this pyproject.toml instead of the samples'; without --waivers there are none then",
+    )
+    parser.add_argument(
+        "--waivers",
+        type=Path,
+        metavar="FILE",
+        help="the base's waivers from this tilegate-waivers.toml instead of the samples', as of today; "
+        "an empty file: none",
+    )
+    parser.add_argument(
+        "--head-waivers", type=Path, metavar="FILE", help="with --waivers: the head's file, if it is another one"
+    )
+    parser.add_argument(
+        "--allow-head-waivers", action="store_true", help="with --head-waivers: what the head adds counts, too"
     )
     parser.add_argument("--out", type=Path, metavar="DIR", help="write verdict.json and report.md into this folder")
     parser.add_argument("--json", action="store_true", help="print the verdict as JSON instead of a table")
@@ -494,14 +497,8 @@ def run(args: argparse.Namespace) -> int:
     """Carry out `tilegate judge`. Returns the exit code; raises UsageError."""
     from tilegate import report  # noqa: PLC0415  (rich, which `gate` may not need)
 
-    config = None
-    if args.config is not None:
-        try:
-            text = args.config.read_text(encoding="utf-8")
-        except (OSError, UnicodeDecodeError) as error:
-            raise files.UsageError(f"cannot read {args.config}: {error}") from error
-        config = load_config(text)
-    verdict = judge(files.load_samples(args.samples), config)
+    config = None if args.config is None else load_config(_read(args.config))
+    verdict = judge(files.load_samples(args.samples), config, **_replaced_waivers(args))
     if args.out is not None:
         files.write_json(args.out / "verdict.json", verdict)
         files.write_text(args.out / "report.md", report.render(verdict))
@@ -513,3 +510,25 @@ def run(args: argparse.Namespace) -> int:
     else:
         report.show(verdict)
     return int(verdict["exit_code"])
+
+
+def _replaced_waivers(args: argparse.Namespace) -> dict[str, Any]:
+    if args.waivers is None:
+        if args.head_waivers is not None or args.allow_head_waivers:
+            raise files.UsageError("--head-waivers and --allow-head-waivers go with --waivers, the base's file")
+        # Whoever does not take the samples' word for thresholds must not take it for waivers by oversight.
+        return {} if args.config is None else {"waived": ()}
+    base = _read(args.waivers)
+    head = base if args.head_waivers is None else _read(args.head_waivers)
+    return {
+        "waived": waivers.of_revisions(base, head),
+        "allow_head_waivers": args.allow_head_waivers,
+        "today": datetime.datetime.now(datetime.UTC).date(),
+    }
+
+
+def _read(path: Path) -> str:
+    try:
+        return path.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise files.UsageError(f"cannot read {path}: {error}") from error

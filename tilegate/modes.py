@@ -24,6 +24,7 @@ from tilegate.stats import Array
 _TURNS_LEVEL = 0.001  # of one replicate; there are hundreds in a run
 _PROCESSES_LEVEL = 0.01  # of one case: a handful of replicates cannot show more
 _SHARE = 0.2  # of all values, the least that each of two modes holds
+_MOST_TURNS = 64  # more would show modes hardly any better, and there are as many cuts as pairs of them
 _SIMULATED = 8000
 _ROWS = 250  # simulated at once, so that memory stays small
 
@@ -81,8 +82,8 @@ def between_turns(base: Sequence[float], head: Sequence[float], smallest: float)
     """
     if len(base) < 2:
         return None
-    logs = np.log(np.asarray([base, head], dtype=np.float64))
-    least = max(2, math.ceil(_SHARE * len(base)))
+    logs = np.log(np.asarray([base[:_MOST_TURNS], head[:_MOST_TURNS]], dtype=np.float64))
+    least = max(2, math.ceil(_SHARE * logs.shape[1]))
     ratios = logs[1] - logs[0]
     mine = logs[0], logs[1] - float(np.median(ratios))
     found = [grouped(ratios, 2, least), grouped(ratios, 3, least)]

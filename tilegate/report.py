@@ -23,7 +23,18 @@ _LONGEST_NAME = 160
 _LONGEST_MESSAGE = 2000
 _LOG_WIDTH = 140  # columns, where the output is no terminal
 
-_WORST_FIRST = ("regressed", "inconclusive", "warning", "improved", "pass", "new", "removed", "waived", "unchanged")
+_WORST_FIRST = (
+    "regressed",
+    "inconclusive",
+    "warning",
+    "improved",
+    "pass",
+    "new",
+    "removed",
+    "waived",
+    "not-gating",
+    "unchanged",
+)
 _BLAMED = ("regressed", "inconclusive", "warning", "broken")
 _MARKS = {"pass": "✅", "regressed": "❌", "broken": "💥", "inconclusive": "❔", "environment-invalid": "⚠️"}
 _COLOURS = {"pass": "green", "improved": "green", "regressed": "red", "broken": "red", "environment-invalid": "magenta"}

@@ -27,6 +27,9 @@ _SAME = (
     (("environment", "fingerprint"), "environment"),
 )
 
+# What no measurement depends on: a run that is continued takes it as it now is.
+_RENEWED = ("waivers", "allow_head_waivers")
+
 
 @dataclass
 class Record:
@@ -111,6 +114,7 @@ def open_record(out: Path, described: Mapping[str, Any], *, seed: int | None, fr
             f"{out} holds the samples of another run (different {', '.join(differences)}); "
             "use another --out, or --fresh to discard them"
         )
+    found |= {key: document[key] for key in _RENEWED if key in document}
     return Record(path, found, continued=True)
 
 

@@ -199,6 +199,11 @@ def read_file(repository: Repository, revision: Revision, path: str) -> str:
     return shown.stdout
 
 
+def file_if_any(repository: Repository, revision: Revision, path: str) -> str | None:
+    """Return the text of one file of the revision, None if it has no such file."""
+    return read_file(repository, revision, path) if has_path(repository, revision, path) else None
+
+
 def has_path(repository: Repository, revision: Revision, path: str) -> bool:
     """Return whether the revision has that file or folder."""
     return _entry(repository, revision, path) != ""

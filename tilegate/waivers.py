@@ -244,8 +244,8 @@ def _waiver(name: str, table: object, origin: Origin, where: str) -> Waiver:
 
 def _text(table: Mapping[str, object], key: str, at: str, longest: int) -> str:
     value = table[key]
-    if not isinstance(value, str) or not value.strip() or len(value) > longest:
-        raise UsageError(f"{at}.{key} must be a text of 1 to {longest} characters, not {_show(value)}")
+    if not isinstance(value, str) or not value.strip() or len(value) > longest or not value.isprintable():
+        raise UsageError(f"{at}.{key} must be one line of 1 to {longest} printable characters, not {_show(value)}")
     if key == "link" and not value.startswith(("https://", "http://")):
         raise UsageError(f"{at}.link must be an address that begins with https://, not {_show(value)}")
     return value

@@ -61,7 +61,7 @@ def case(
     }
 
 
-def document(cases, *, finished="2026-01-01T00:05:00Z", target="cuda", configuration=CONFIG):
+def document(cases, *, finished="2026-01-01T00:05:00Z", target="cuda", configuration=CONFIG, **optional):
     revision = {"rev": "main", "commit": "0" * 40, "tree": "1" * 40}
     built = {
         "schema": "tilegate-samples/1",
@@ -77,5 +77,6 @@ def document(cases, *, finished="2026-01-01T00:05:00Z", target="cuda", configura
         "config": config.to_dict(configuration),
         "environment": {"machine": {"cpu": "a CPU"}, "fingerprint": "f" * 64},
         "cases": cases,
+        **optional,
     }
     return json.loads(json.dumps(built))  # no list shared between two places

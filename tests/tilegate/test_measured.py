@@ -1,0 +1,221 @@
+"""Which pairs count: disturbed ones, copies, impossible times; and what a reader is told of a case besides."""
+
+import copy
+import dataclasses
+
+import numpy as np
+import pytest
+from sample_builder import CONFIG, case, document, pairs
+
+from tilegate import files, judge, roofline
+
+STILL = {"control": case(role="control", seed=9)}
+H200 = {"fingerprint": "f" * 64, "device": {"name": "NVIDIA H200"}}
+
+
+def verdict_on(cases, **optional):
+    samples = document(cases, **optional)
+    files.check_samples(samples)
+    verdict = judge.judge(samples)
+    files.check(verdict, files.VERDICT_SCHEMA)
+    return verdict
+
+
+def disturb(built, replicate, count, reason="throttled", slower=1.5):
+    for pair in built["replicates"][replicate]["pairs"][:count]:
+        pair["disturbed"] = reason
+        pair["head"] = [slower * t for t in pair["head"]]
+    return built
+
+
+def top_up(built, replicate, count, effect=0.0, seed=77):
+    built["replicates"][replicate]["pairs"] += pairs(count, effect, np.random.default_rng(seed))
+    return built
+
+
+def quiet(count=40):
+    """Enough undisturbed cases that a few disturbed pairs are a small share."""
+    return {f"quiet{i}": case(seed=100 + i) for i in range(count)}
+
+
+# --- disturbed pairs --------------------------------------------------------------------------------------------------
+
+
+def test_disturbed_pairs_do_not_count_and_are_counted():
+    built = top_up(disturb(case(), 0, 6), 0, 6)
+    verdict = verdict_on({"a": built, **quiet(), **STILL})
+    entry = verdict["cases"]["a"]
+    assert (entry["verdict"], entry["pairs"], entry["disturbed"]) == ("pass", 8, 6)
+    assert verdict["disturbed"] == {"pairs": 6, "of": 14 + 8 * 41, "reasons": {"throttled": 6}}
+    assert verdict["exit_code"] == 0
+
+
+def test_a_slowdown_is_seen_behind_disturbances():
+    built = case(0.04, confirm=2)
+    for replicate, count in ((0, 2), (1, 5), (2, 5)):
+        top_up(disturb(built, replicate, count, slower=0.5), replicate, count, 0.04, seed=replicate)
+    assert verdict_on({"a": built, **quiet(), **STILL})["cases"]["a"]["verdict"] == "regressed"
+
+
+def test_too_few_pairs_left_is_inconclusive_and_says_why():
+    verdict = verdict_on({"a": disturb(case(), 0, 1, "clock dropped"), **quiet(), **STILL})
+    entry = verdict["cases"]["a"]
+    assert entry["verdict"] == "inconclusive"
+    assert "1 of 8 pairs were disturbed (clock dropped 1), which left too few" in entry["reason"]
+    assert verdict["exit_code"] == 4
+
+
+def test_a_suspect_whose_confirmation_was_disturbed_never_passes():
+    for effect in (0.0, 0.05):
+        built = disturb(case(effect, screen_effect=0.05, confirm=2), 2, 1)
+        verdict = verdict_on({"a": built, **quiet(), **STILL})
+        assert verdict["cases"]["a"]["verdict"] == "inconclusive"
+        assert "confirmed in 1 of 2 fresh replicates: 1 of 40 pairs" in verdict["cases"]["a"]["reason"]
+
+
+@pytest.mark.parametrize("share", [0.2, 0.3])
+def test_a_run_most_of_which_was_disturbed_says_nothing(share):
+    count = round(share * 20)
+    cases = {f"a{i}": top_up(disturb(case(seed=i), 0, count), 0, count) for i in range(10)}
+    for built in cases.values():  # `count` of 8 + `count` pairs
+        built["replicates"][0]["pairs"] = built["replicates"][0]["pairs"][: 8 + count]
+    limit = count / (8 + count)
+    verdict = verdict_on(cases, configuration=dataclasses.replace(CONFIG, most_disturbed=limit))
+    assert verdict["verdict"] == "pass"
+    verdict = verdict_on(cases, configuration=dataclasses.replace(CONFIG, most_disturbed=limit - 0.01))
+    assert (verdict["verdict"], verdict["exit_code"]) == ("environment-invalid", 5)
+    assert f"{10 * count} of {10 * (8 + count)} pairs were disturbed (throttled {10 * count})" in verdict["reason"]
+
+
+def test_broken_outranks_a_disturbed_machine_and_a_regression_does_not():
+    slow = top_up(disturb(case(0.05, confirm=2), 0, 8), 0, 8, 0.05)
+    config = dataclasses.replace(CONFIG, most_disturbed=0.1)
+    assert verdict_on({"a": slow}, configuration=config)["exit_code"] == 5
+    broken = case()
+    broken["head"] |= {"status": "failed", "failure": {"kind": "crash", "message": "x", "log": None}}
+    assert verdict_on({"a": slow, "b": broken}, configuration=config)["exit_code"] == 3
+
+
+def test_spoilt_replicates_are_measured_again_but_not_for_ever():
+    def step(built):
+        found = judge.next_step(built, CONFIG, target="cuda")
+        return found.action, found.replicates
+
+    screen = disturb(case(), 0, 3)
+    assert step(screen) == ("screen", 1)
+    second = disturb(case(seed=1), 0, 3)["replicates"][0] | {"replicate": 1, "session": "again"}
+    screen["replicates"].append(second)
+    assert step(screen) == ("done", 0)
+
+    suspect = disturb(case(0.05, confirm=2), 2, 3)
+    assert step(suspect) == ("confirm", 1)
+    assert step(disturb(suspect, 1, 3)) == ("done", 0)
+
+
+def test_pairs_cannot_be_disturbed_away_without_end():
+    built = case()
+    for seed in range(20):
+        top_up(built, 0, 8, seed=seed)
+    disturb(built, 0, 160)
+    assert "until it pleased" in verdict_on({"a": built, **STILL})["cases"]["a"]["reason"]
+
+
+def test_a_disturbance_is_words():
+    samples = document({"a": disturb(case(), 0, 1, "<b>@all</b>")})
+    with pytest.raises(files.UsageError, match="/pairs/0/disturbed"):
+        files.check_samples(samples)
+
+
+# --- copies -----------------------------------------------------------------------------------------------------------
+
+
+def test_a_copied_replicate_is_no_replicate():
+    built = case(0.0, screen_effect=0.05, confirm=2)
+    assert verdict_on({"a": built, **STILL})["exit_code"] == 0
+    built["replicates"][2]["pairs"] = copy.deepcopy(built["replicates"][1]["pairs"])
+    entry = verdict_on({"a": built, **STILL})["cases"]["a"]
+    assert (entry["verdict"], "is a copy" in entry["reason"]) == ("inconclusive", True)
+
+
+# --- roofline ---------------------------------------------------------------------------------------------------------
+
+
+def test_times_that_the_chip_cannot_reach_are_refused():
+    # 100 µs. The H200's FP8 peak at 1.98 GHz is 2.14e15 operations a second, so 2.14e11 take it that long.
+    for flops, verdict in ((2.0e11, "pass"), (2.3e11, "inconclusive")):
+        entry = verdict_on({"a": case() | {"work": {"flops": flops}}, **STILL}, environment=H200)["cases"]["a"]
+        assert entry["verdict"] == verdict
+    assert "the base's times are impossible: 100 µs for work that takes this chip at least 107" in entry["reason"]
+    unknown = {"fingerprint": "f" * 64, "device": {"name": "NVIDIA H300"}}
+    assert verdict_on({"a": case() | {"work": {"flops": 1e15}}, **STILL}, environment=unknown)["exit_code"] == 0
+
+
+def test_a_head_that_does_not_run_is_no_improvement():
+    built = case(-0.99, confirm=2, noise=1e-4) | {"work": {"flops": 1e10}}
+    assert verdict_on({"a": built, **STILL})["cases"]["a"]["verdict"] == "improved"
+    entry = verdict_on({"a": built, **STILL}, environment=H200)["cases"]["a"]
+    assert (entry["verdict"], "the head's times are impossible" in entry["reason"]) == ("inconclusive", True)
+
+
+def test_floors_by_hand():
+    mib = 2**20
+    assert roofline.floor({"flops": 1.0, "bytes": 60 * mib}, H200) == pytest.approx(1 / (132 * 8192 * 1.98e9))
+    assert roofline.floor({"bytes": 60 * mib + 4.8e9}, H200) == pytest.approx(1e-3)
+    assert roofline.floor(None, H200) == 0.0
+    assert roofline.floor({"flops": 1e15}, {"device": {"name": None}}) == 0.0
+    assert roofline.floor({"flops": 1e15}, {"device": "AMD Instinct MI300X"}) == 0.0
+    mi300x = {"device": {"name": "AMD Instinct MI300X VF"}}
+    assert roofline.floor({"flops": 2614.9e12}, mi300x) == pytest.approx(1.0, rel=1e-3)  # the data sheet's FP8 rate
+
+
+def test_no_time_measured_on_an_h200_is_refused(request):
+    """Of the example run, whose cases say in their names what they compute."""
+    from benchmarks.workloads import workload
+
+    samples = files.load_samples(request.config.rootpath / "docs" / "examples" / "h200-gate" / "samples.json")
+    before = judge.judge(samples)["counts"]
+    for built in samples["cases"].values():
+        work = workload(built["params"][0].strip("'"))
+        built["work"] = {"flops": float(work.flops), "bytes": float(work.bytes)}
+    files.check_samples(samples)
+    assert judge.judge(samples)["counts"] == before
+
+
+# --- modes ------------------------------------------------------------------------------------------------------------
+
+
+def test_a_case_that_alternates_is_named_and_judged_as_before():
+    built = case(0.0, noise=0.001, screen_effect=0.05, confirm=2)
+    for replicate in built["replicates"]:
+        for pair in replicate["pairs"][::2]:
+            pair["head"] = [1.06 * t for t in pair["head"]]
+    entry = verdict_on({"a": built, **STILL})["cases"]["a"]
+    assert entry["modes"]["turns"] == pytest.approx(0.06, abs=0.005)
+    assert entry["verdict"] == "inconclusive"
+    assert "modes" not in verdict_on({"a": case(confirm=2), **STILL})["cases"]["a"]
+
+
+def test_processes_in_two_modes_are_named():
+    built = case(0.0, noise=0.001, confirm=8)
+    for replicate in built["replicates"][::2]:
+        for pair in replicate["pairs"]:
+            pair["head"] = [1.04 * t for t in pair["head"]]
+    entry = verdict_on({"a": built, **STILL})["cases"]["a"]
+    assert entry["modes"] == {"processes": pytest.approx(0.04, abs=0.005)}
+
+
+# --- cases that do not gate -------------------------------------------------------------------------------------------
+
+
+def test_of_a_case_that_does_not_gate_only_a_plain_slowdown_is_confirmed():
+    blind = judge.Terms(CONFIG, gating=False)
+
+    def step(built):
+        return judge.next_step(built, blind, target="cuda").action
+
+    assert step(case(screen=False)) == "screen"
+    assert step(case(0.02, seconds=8e-6, noise=0.01)) == "done"
+    assert step(case(0.3, seconds=8e-6, noise=0.01)) == "confirm"
+    assert step(case(-0.3, seconds=8e-6, noise=0.01)) == "done"
+    assert step(case(0.3, seconds=8e-6, noise=0.01, confirm=2)) == "done"
+    assert step(case(0.0, screen_effect=0.3, seconds=8e-6, noise=0.4, confirm=2)) == "done"

@@ -1,0 +1,77 @@
+"""What to do about a verdict: one sentence, and the command that measures the cases in question again."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import Any
+
+_WORST = 3
+_LONGEST_PATTERN = 2000  # characters; a command line that nobody would copy helps nobody
+
+_AGAIN = "To see it on your machine:"
+_SENTENCES: Mapping[str, str] = {
+    "pass": "Nothing to do.",
+    "regressed": f"Make it faster, or waive it for a while in tilegate-waivers.toml. {_AGAIN}",
+    "broken": f"Mend it before its speed matters. {_AGAIN}",
+    "inconclusive": "",
+    "environment-invalid": (
+        "No kernel is to blame. See what else runs on the machine (`tilegate doctor`), then measure again:"
+    ),
+}
+
+
+def worst(cases: Mapping[str, Mapping[str, Any]]) -> list[str]:
+    """Return the ids of the cases that a reader should see first, at most three: broken, slower, undecided, warned of."""
+    order = ("broken", "regressed", "inconclusive", "removed", "warning")
+    found = [name for name, entry in cases.items() if entry["verdict"] in order]
+    return sorted(found, key=lambda n: (order.index(cases[n]["verdict"]), -(cases[n]["ratio"] or 0.0)))[:_WORST]
+
+
+def advise(verdict: Mapping[str, Any]) -> dict[str, Any]:
+    """Return what to do.
+
+    Args:
+        verdict: a verdict document, but for its "next".
+
+    Returns:
+        ``{"advice": sentence, "command": argument list, or None where there is nothing to do}``. The command holds text
+        of the commit (revisions, case ids); the sentence holds none.
+    """
+    state, cases = verdict["verdict"], verdict["cases"]
+    sentence, names = _SENTENCES[state], worst(cases)
+    fresh = False
+    if state == "inconclusive":
+        if verdict["finished"] is None:
+            sentence, names = "The same command continues where it stopped:", []
+        elif verdict["waivers"]["expired"]:
+            sentence, names = "Renew or remove the expired waivers in tilegate-waivers.toml, then run again:", []
+        elif any(cases[name]["verdict"] == "removed" for name in names):
+            sentence = "Bring the removed cases back, or name them in allow_removed of the base. To see them:"
+        elif names:
+            sentence, fresh = "Measure these again, on a quieter machine if there is one:", True
+        else:
+            sentence = "Nothing was measured that counts; see what there is:"
+    elif state == "environment-invalid":
+        names, fresh = [], True
+    if state == "pass":
+        return {"advice": sentence, "command": None}
+    return {"advice": sentence, "command": _command(verdict, names, fresh=fresh)}
+
+
+def _command(verdict: Mapping[str, Any], names: list[str], *, fresh: bool) -> list[str]:
+    command = ["tilegate", "gate"]
+    for side in ("base", "head"):
+        command += [f"--{side}", verdict[side]["commit"] or verdict[side]["rev"]]
+    command += ["--target", verdict["target"], "--tier", verdict["tier"]]
+    pattern = "|".join(f"^{_literal(name)}$" for name in names)
+    if names and len(pattern) <= _LONGEST_PATTERN:
+        command += ["-b", pattern]
+    elif verdict["filter"] is not None:
+        command += ["-b", verdict["filter"]]
+    return command + (["--fresh"] if fresh else [])
+
+
+def _literal(name: str) -> str:
+    """Return a regular expression that finds `name`; unlike re.escape's it leaves alone what needs no backslash."""
+    return re.sub(r"([\\.^$*+?{}\[\]|()])", r"\\\1", name)

@@ -1,0 +1,59 @@
+"""The shortest time that a chip can take for a known amount of work. What is measured below it was not measured.
+
+For devices whose peaks are known and work that the suite states (tilegate.protocol.work). The bounds are generous on
+purpose: the fastest dense number format at the highest clock, whatever format the kernel uses, and memory that serves
+only what does not fit into the last cache, since output may still lie there when the kernel ends. They catch a kernel that
+did not run and a clock that lies, not an optimistic count.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+_MIB = 2**20
+
+
+@dataclass(frozen=True)
+class Peak:
+    """What a device cannot exceed.
+
+    Attributes:
+        device: what its name, as torch gives it, begins with.
+        flops: operations a second.
+        bandwidth: bytes a second between memory and chip.
+        cache: bytes that its last cache holds.
+    """
+
+    device: str
+    flops: float
+    bandwidth: float
+    cache: float
+
+
+PEAKS = (
+    # 132 multiprocessors of 8,192 FP8 operations a cycle, which is the data sheet's 1,979 TFLOP/s (dense) at 1.83 GHz, at
+    # the 1.98 GHz that the driver names as maximum; 4.8 TB/s: NVIDIA H200 data sheet. The whole GH100 has 60 MB of L2:
+    # NVIDIA H100 Tensor Core GPU Architecture.
+    Peak("NVIDIA H200", flops=132 * 8192 * 1.98e9, bandwidth=4.8e12, cache=60 * _MIB),
+    # 304 compute units of 4,096 FP8 operations a cycle at 2.1 GHz; 5.3 TB/s; 256 MB Infinity Cache and 4 MB of L2 in each
+    # of 8 XCDs: AMD CDNA 3 white paper, Instinct MI300X data sheet.
+    Peak("AMD Instinct MI300X", flops=304 * 4096 * 2.1e9, bandwidth=5.3e12, cache=(256 + 8 * 4) * _MIB),
+)
+
+
+def floor(work: Mapping[str, float] | None, environment: Mapping[str, Any]) -> float:
+    """Return the seconds below which no launch can be; 0 if its work or its device is not known.
+
+    Args:
+        work: flops and bytes of one launch, either or both.
+        environment: of the run (tilegate.environment.describe).
+    """
+    device = environment.get("device")
+    name = device.get("name") if isinstance(device, Mapping) else None
+    peak = next((p for p in PEAKS if isinstance(name, str) and name.startswith(p.device)), None)
+    if peak is None or not work:
+        return 0.0
+    through_memory = max(0.0, work.get("bytes", 0.0) - peak.cache)
+    return max(work.get("flops", 0.0) / peak.flops, through_memory / peak.bandwidth)
