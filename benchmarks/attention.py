@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import itertools
 import math
 
 import tilelang  # noqa: F401 - asv forks a process for each case: what is imported here takes its 2 s only once
@@ -13,7 +14,7 @@ from benchmarks import reference
 from benchmarks.inputs import qkv
 from benchmarks.problems import problem
 from benchmarks.workloads import Workload, select, workload
-from tilegate.protocol import Artifact, selection, verify_origin
+from tilegate.protocol import Artifact, cold_sets, selection, verify_origin
 
 verify_origin(tilekernels)
 
@@ -26,19 +27,23 @@ class Forward:
 
     params = ([work.id for work in select(SELECTION)], ["fixed", "adaptive"])
     param_names = ("workload", "policy")
-    version = "1"
+    version = "2"  # launches below 50 us are timed as recorded graphs
     timeout = 600.0
     warmup_time = 0.05 if SELECTION.target == "cpu" else 0.3
     sample_time = 0.2 if SELECTION.target == "cpu" else 0.5
 
     def setup(self, workload_id: str, policy: str) -> None:
-        """Compile the kernel and draw the inputs."""
+        """Compile the kernel and draw the inputs, in as many copies as leave none of them in a cache."""
         self.workload = workload(workload_id)
         self._kernel = _kernel(self.workload, policy)
         self._kernel.compile()
         self._scale = 1 / math.sqrt(self.workload.head_dim)
         self._inputs = qkv(self.workload, DEVICE)
         self._outputs = _outputs(self.workload)
+        copies = cold_sets(self.workload.bytes) - 1
+        sets = [(*self._inputs, *self._outputs)]
+        sets += [tuple(tensor.clone() for tensor in sets[0]) for _ in range(copies)]
+        self._next_set = itertools.cycle(sets)
 
     @classmethod
     def precompile(cls, params: list[tuple[str, str]]) -> None:
@@ -49,7 +54,7 @@ class Forward:
 
     def latency_forward(self, workload_id: str, policy: str) -> None:
         """Launch once."""
-        self._kernel.launch(*self._inputs, *self._outputs, self._scale)
+        self._kernel.launch(*next(self._next_set), self._scale)
 
     def check(self, workload_id: str, policy: str) -> None:
         """Compare output and LSE with the reference, on inputs that no launch has seen; raises WrongResult."""

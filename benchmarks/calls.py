@@ -1,0 +1,118 @@
+"""What `tilekernels.attention()` costs its caller: checks, allocation, choice of the kernel, launch."""
+
+from __future__ import annotations
+
+import itertools
+import math
+import random
+from dataclasses import dataclass
+
+import torch
+
+import tilekernels
+from benchmarks import reference
+from benchmarks.attention import DEVICE, SELECTION
+from benchmarks.inputs import qkv
+from benchmarks.problems import problem
+from benchmarks.workloads import Workload
+from tilegate.protocol import Artifact, verify_origin
+
+verify_origin(tilekernels)
+
+CHECKED = 3  # calls that `check` compares with the reference
+
+
+@dataclass(frozen=True)
+class Caller:
+    """Who calls.
+
+    Attributes:
+        heads, kv_heads, head_dim: of every call.
+        most_rows, most_keys: no call has more.
+        why: what it stands for.
+    """
+
+    heads: int
+    kv_heads: int
+    head_dim: int
+    most_rows: int
+    most_keys: int
+    why: str
+
+    def work(self, rows: int, keys: int) -> Workload:
+        """The work of one call of batch 1, under the causal mask."""
+        dtype = "float32" if SELECTION.target == "cpu" else "bfloat16"
+        shape = (1, self.heads, self.kv_heads, rows, keys, self.head_dim, dtype, True)
+        return Workload(f"call-q{rows}-k{keys}", *shape, (SELECTION.target,), "smoke", self.why)
+
+    def lengths(self, which: str) -> list[tuple[int, int]]:
+        """(rows, keys) of successive calls: "same" every time, or each "new", in one order for all processes.
+
+        All are odd, and of the new ones none comes again before all have been there.
+        """
+        if which == "same":
+            return [(self.most_rows // 2 | 1, self.most_keys // 2 | 1)]
+        rows, keys = range(1, self.most_rows + 1, 2), range(1, self.most_keys + 1, 2)
+        fitting = [(few, many) for few in rows for many in keys if few <= many]
+        return random.Random(0).sample(fitting, min(len(fitting), 4096))  # noqa: S311 - an order, not a secret
+
+    def kernels(self) -> list[tilekernels.ForwardKernel]:
+        """The kernels of even lengths: the library must not have met a call's length before the call."""
+        few = range(2, self.most_rows + 2, 2 * math.ceil(self.most_rows / 32))
+        many = range(2, self.most_keys + 1, 2 * math.ceil(self.most_keys / 128))
+        works = [self.work(rows, keys) for rows in few for keys in many]
+        return list(dict.fromkeys(tilekernels.forward_kernel(problem(work), device=DEVICE) for work in works))
+
+
+# A GPU is done with most of these before the host has made the next call. 4096 new lengths are about as many as a
+# replicate makes calls in one process. The CPU computes before it returns, hence the short ones.
+_CALLERS = (
+    {
+        "decode": Caller(2, 1, 64, 1, 512, "one row over a growing cache"),
+        "chunk": Caller(2, 1, 64, 15, 127, "a few rows over a cache"),
+    }
+    if SELECTION.target == "cpu"
+    else {
+        "decode": Caller(28, 4, 128, 1, 8192, "one row over a growing cache, Qwen2.5-7B"),
+        "chunk": Caller(28, 4, 128, 127, 511, "a few rows over a cache, Qwen2.5-7B"),
+    }
+)
+
+
+class Attention:
+    """One call of the public function on tensors that are there already."""
+
+    params = (list(_CALLERS), ["same", "new"])
+    param_names = ("caller", "lengths")
+    version = "1"
+    timeout = 600.0
+    sample_time = 0.2 if SELECTION.target == "cpu" else 0.5
+
+    def setup(self, caller: str, lengths: str) -> None:
+        """Compile every kernel that is going to be called, and draw inputs of all lengths."""
+        who = _CALLERS[caller]
+        for kernel in who.kernels():
+            kernel.compile()
+        q, k, v = qkv(who.work(who.most_rows, who.most_keys), DEVICE)
+        # Batch 1: what is cut off the end of a sequence leaves a contiguous tensor.
+        self._inputs = [(q[:, :rows], k[:, :keys], v[:, :keys]) for rows, keys in who.lengths(lengths)]
+        self._next_inputs = itertools.cycle(self._inputs)
+        self._out: torch.Tensor | None = None
+
+    def call_attention(self, caller: str, lengths: str) -> None:
+        """Call once; the result lives until the next call has made its own, as a caller's does."""
+        self._out = tilekernels.attention(*next(self._next_inputs), causal=True)
+
+    def check(self, caller: str, lengths: str) -> None:
+        """Compare a few results with the reference; raises WrongResult."""
+        for q, k, v in self._inputs[:CHECKED]:
+            out, lse = tilekernels.attention(q, k, v, causal=True, return_lse=True)
+            reference.check(q, k, v, out, lse, causal=True, softmax_scale=1 / math.sqrt(q.shape[3]))
+
+    def artifacts(self, caller: str, lengths: str) -> list[Artifact]:
+        """Return the kernels that the calls launch; needs no `setup`."""
+        return [
+            Artifact(f"{made.name} {kernel.tile}", made.source, made.launch, made.resources)
+            for kernel in _CALLERS[caller].kernels()
+            for made in kernel.artifacts()
+        ]

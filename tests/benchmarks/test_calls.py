@@ -1,0 +1,62 @@
+"""The cases that time calls of the public function."""
+
+from __future__ import annotations
+
+import itertools
+
+import pytest
+
+import tilekernels
+from benchmarks.calls import Attention
+from tilegate.protocol import WrongResult, call_clock_for, recorded, selection
+
+CASES = list(itertools.product(*Attention.params))
+
+
+def _set_up(case: tuple[str, str]) -> Attention:
+    calls = Attention()
+    calls.setup(*case)
+    return calls
+
+
+@pytest.mark.parametrize("case", CASES, ids=" ".join)
+def test_a_timed_call_is_right(case):
+    _set_up(case).check(*case)
+
+
+def test_the_check_notices_a_wrong_result(monkeypatch):
+    calls, launch = _set_up(CASES[0]), tilekernels.ForwardKernel.launch
+    monkeypatch.setattr(tilekernels.ForwardKernel, "launch", lambda self, *a: launch(self, *a[:-1], a[-1] * 1.05))
+    with pytest.raises(WrongResult):
+        calls.check(*CASES[0])
+
+
+def test_new_lengths_are_new_to_the_library_and_same_ones_are_not(monkeypatch):
+    seen, attention = [], tilekernels.attention
+
+    def spy(q, k, v, **options):
+        seen.append((q.shape[1], k.shape[1]))
+        return attention(q, k, v, **options)
+
+    monkeypatch.setattr(tilekernels, "attention", spy)
+    for lengths in ("new", "same"):
+        calls = _set_up(("decode", lengths))
+        for _ in range(100):
+            calls.call_attention("decode", lengths)
+    assert len(set(seen[:100])) == 100
+    assert len(set(seen[100:])) == 1
+    assert all(rows % 2 and keys % 2 for rows, keys in seen)  # kernels are compiled by way of even lengths
+
+
+@pytest.mark.parametrize("case", CASES, ids=" ".join)
+def test_a_call_is_timed(case):
+    calls = _set_up(case)
+    clock = call_clock_for(selection().target)
+    timed = recorded(clock, lambda: calls.call_attention(*case), 1e-3)
+    assert all(seconds > 0 for seconds in timed.measure(clock, 3))
+
+
+def test_artifacts_need_no_setup_and_name_each_kernel_once():
+    names = [artifact.name for artifact in Attention().artifacts("chunk", "new")]
+    assert names
+    assert len(set(names)) == len(names)
