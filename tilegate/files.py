@@ -83,6 +83,14 @@ def load_json(path: Path, *, max_bytes: int = MAX_BYTES) -> Any:
         raise UsageError(f"cannot read {path}: {error.strerror or error}") from error
     if len(content) > max_bytes:
         raise UsageError(f"{path} is larger than {max_bytes} bytes and was not read")
+    try:
+        return parse_json(content)
+    except UsageError as error:
+        raise UsageError(f"{path} {error}") from None
+
+
+def parse_json(content: bytes) -> Any:
+    """Read strict JSON, as `load_json` does, from bytes. Raises UsageError; the message is to follow a name."""
 
     def refuse(constant: str) -> NoReturn:
         raise ValueError(f"{constant} is not a JSON number")
@@ -90,9 +98,9 @@ def load_json(path: Path, *, max_bytes: int = MAX_BYTES) -> Any:
     try:
         return json.loads(content, parse_constant=refuse, object_pairs_hook=_unique)
     except RecursionError:
-        raise UsageError(f"{path} is nested too deeply and was not read") from None
+        raise UsageError("is nested too deeply and was not read") from None
     except ValueError as error:
-        raise UsageError(f"{path} is not valid JSON: {error}") from None
+        raise UsageError(f"is not valid JSON: {error}") from None
 
 
 def _without_waiting(path: str, flags: int) -> int:
