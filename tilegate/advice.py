@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from typing import Any
 
 _WORST = 3
+_SHORT = 12  # digits of a commit
 _LONGEST_PATTERN = 2000  # characters; a command line that nobody would copy helps nobody
 
 _AGAIN = "To see it on your machine:"
@@ -62,9 +63,10 @@ def advise(verdict: Mapping[str, Any]) -> dict[str, Any]:
 def _command(verdict: Mapping[str, Any], names: list[str], *, fresh: bool) -> list[str]:
     command = ["tilegate", "gate"]
     for side in ("base", "head"):
-        command += [f"--{side}", verdict[side]["commit"] or verdict[side]["rev"]]
+        commit = verdict[side]["commit"]
+        command += [f"--{side}", commit[:_SHORT] if commit else verdict[side]["rev"]]
     command += ["--target", verdict["target"], "--tier", verdict["tier"]]
-    pattern = "|".join(f"^{_literal(name)}$" for name in names)
+    pattern = "|".join(map(_pattern, names))
     if names and len(pattern) <= _LONGEST_PATTERN:
         command += ["-b", pattern]
     elif verdict["filter"] is not None:
@@ -72,6 +74,7 @@ def _command(verdict: Mapping[str, Any], names: list[str], *, fresh: bool) -> li
     return command + (["--fresh"] if fresh else [])
 
 
-def _literal(name: str) -> str:
-    """Return a regular expression that finds `name`; unlike re.escape's it leaves alone what needs no backslash."""
-    return re.sub(r"([\\.^$*+?{}\[\]|()])", r"\\\1", name)
+def _pattern(name: str) -> str:
+    """Return a regular expression that finds the case called `name`, as short and as easy to quote as can be."""
+    literal = re.sub(r"([\\.^$*+?{}\[\]|()])", r"\\\1", name)
+    return f"^{literal.replace(chr(39), '.')}$"  # a quote within quotes is five characters in a shell

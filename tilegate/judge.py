@@ -495,7 +495,7 @@ def add_parser(subparsers: Any) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Carry out `tilegate judge`. Returns the exit code; raises UsageError."""
-    from tilegate import report  # noqa: PLC0415  (rich, which `gate` may not need)
+    from tilegate import report, terminal  # noqa: PLC0415  (rich, which `gate` may not need)
 
     config = None if args.config is None else load_config(_read(args.config))
     verdict = judge(files.load_samples(args.samples), config, **_replaced_waivers(args))
@@ -508,7 +508,7 @@ def run(args: argparse.Namespace) -> int:
         json.dump(verdict, sys.stdout, indent=1, allow_nan=False)
         sys.stdout.write("\n")
     else:
-        report.show(verdict)
+        terminal.show(verdict)
     return int(verdict["exit_code"])
 
 

@@ -188,7 +188,7 @@ def test_the_worst_three_come_with_the_command_that_measures_them():
     verdict = verdict_on({**cases, **CONTROL})
     assert advice.worst(verdict["cases"]) == [f"case.{i}('x-y', [2])" for i in (4, 3, 2)]
     command = verdict["next"]["command"]
-    assert command[:4] == ["tilegate", "gate", "--base", "0" * 40]
+    assert command[:4] == ["tilegate", "gate", "--base", "0" * 12]
     pattern = re.compile(command[command.index("-b") + 1])
     assert [name for name in verdict["cases"] if pattern.search(name)] == [f"case.{i}('x-y', [2])" for i in (2, 3, 4)]
 

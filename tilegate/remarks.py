@@ -1,0 +1,93 @@
+"""What a reader of a verdict must know besides it: each remark one sentence, with the names that it is about."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, NamedTuple
+
+from tilegate.conclusion import cases_in_words, disturbances_in_words
+
+
+class Remark(NamedTuple):
+    """One remark.
+
+    Attributes:
+        text: a sentence that holds nothing of a commit but names of waivers.
+        details: one line for each thing that it is about, as pairs of a name or text, which may come from a commit, and a
+            phrase about it, which does not.
+    """
+
+    text: str
+    details: tuple[tuple[str, str], ...]
+
+
+def remarks(verdict: Mapping[str, Any]) -> list[Remark]:
+    """Return the remarks on a verdict document, what may let a slowdown pass first."""
+    return [*_waivers(verdict), *_thresholds(verdict), *_not_gating(verdict), *_disturbed(verdict), *_modes(verdict)]
+
+
+def _waivers(verdict: Mapping[str, Any]) -> Iterator[Remark]:
+    found = verdict["waivers"]
+    waived = [(name, entry) for name, entry in verdict["cases"].items() if "waiver" in entry]
+    if waived:
+        text = f"{cases_in_words(len(waived))} would have failed and is waived." if len(waived) == 1 else ""
+        text = text or f"{cases_in_words(len(waived))} would have failed and are waived."
+        yield Remark(text, tuple((name, entry["reason"]) for name, entry in waived))
+    if found["expired"]:
+        text = "Expired waivers fail the run until they are renewed or removed."
+        yield Remark(text, _named(found["expired"]))
+    if found["refused"]:
+        text = "Waivers that this change adds or alters do not count, unless whoever may says --allow-head-waivers."
+        yield Remark(text, _named(found["refused"]))
+
+
+def _named(waivers: Sequence[Mapping[str, Any]]) -> tuple[tuple[str, str], ...]:
+    return tuple(
+        (f"{w['cases']}: {w['reason']} {w['link']}", f"{w['name']}, at most {w['ceiling']:g} %, until {w['expires']}")
+        for w in waivers
+    )
+
+
+def _thresholds(verdict: Mapping[str, Any]) -> Iterator[Remark]:
+    others = [(name, entry["thresholds"]) for name, entry in verdict["cases"].items() if "thresholds" in entry]
+    if others:
+        config = verdict["config"]
+        details = tuple(
+            (name, ", ".join(f"{key} {100 * value:g} % (not {100 * config[key]:g} %)" for key, value in own.items()))
+            for name, own in others
+        )
+        yield Remark(f"{cases_in_words(len(others))} judged by other thresholds than the run's.", details)
+
+
+def _not_gating(verdict: Mapping[str, Any]) -> Iterator[Remark]:
+    blind = [(name, entry["reason"]) for name, entry in verdict["cases"].items() if entry["verdict"] == "not-gating"]
+    if blind:
+        promise = f"{100 * verdict['config']['promise']:g} %"
+        text = (
+            f"{cases_in_words(len(blind))} not gating: the noise of this machine cannot support a promise of {promise}."
+        )
+        yield Remark(text, tuple(blind))
+
+
+def _disturbed(verdict: Mapping[str, Any]) -> Iterator[Remark]:
+    if verdict["disturbed"]["pairs"]:
+        hit = [(name, entry["disturbed"]) for name, entry in verdict["cases"].items() if "disturbed" in entry]
+        text = f"{disturbances_in_words(verdict['disturbed'])} and do not count."
+        yield Remark(text, tuple((name, f"{count} pairs") for name, count in hit))
+
+
+def _modes(verdict: Mapping[str, Any]) -> Iterator[Remark]:
+    advice = {
+        "turns": "from turn to turn: more launches a turn (min_launches) average over both",
+        "processes": "from process to process: each draws its mode anew; raise max_replicates, or look for what differs "
+        "between processes (placement of buffers, order of workgroups)",
+    }
+    found = [
+        (name, f"{100 * gap:.1f} % apart {advice[kind]}")
+        for name, entry in verdict["cases"].items()
+        for kind, gap in entry.get("modes", {}).items()
+    ]
+    if found:
+        count = len({name for name, _ in found})
+        verb = "alternates" if count == 1 else "alternate"
+        yield Remark(f"{cases_in_words(count)} {verb} between a fast and a slow mode.", tuple(found))
