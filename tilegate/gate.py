@@ -298,6 +298,97 @@ def _stages(comparison: Comparison) -> dict[str, Stage]:
     return {made.name: made for made in stages}
 
 
+def _time(run: _Run) -> None:
+    """Measure replicates until every case is decided, each round in a fresh pair of processes."""
+    while pending := _pending(run.record, run.comparison.config, run.comparison.target):
+        # All screens come before any confirmation: how many cases are confirmed decides how often.
+        stage_name = "screen" if any(step == "screen" for step, _ in pending.values()) else "confirm"
+        _replicate(run, stage_name, {name: pairs for name, (step, pairs) in pending.items() if step == stage_name})
+
+
+def _pending(record: samples.Record, config: GateConfig, target: str) -> dict[str, tuple[str, int]]:
+    """Return the stage and the number of pairs of the next replicate of every case that needs one."""
+    confirming = {
+        role: sum(
+            case["role"] == role
+            and (_confirmed(case) > 0 or judge.should_confirm(case, judge.terms_of(name, config), target=target))
+            for name, case in record.cases.items()
+        )
+        for role in ("gated", "control")
+    }
+    pending = {}
+    for name, case in record.cases.items():
+        if not _can_be_timed(case):
+            continue
+        have = _confirmed(case)
+        terms = judge.terms_of(name, config)
+        if case["role"] == "control" and have >= terms.config.replicates:
+            continue  # whether it moved is known; how little it could have moved blocks nobody
+        if have > 0 and have not in _looks(terms.config):
+            pending[name] = ("confirm", terms.config.confirm_pairs)  # between two looks nothing is decided
+            continue
+        step = judge.next_step(case, terms, target=target, suspects=max(1, confirming.get(case["role"], 1)))
+        if step.action != "done":
+            pending[name] = (step.action, step.pairs)
+    return pending
+
+
+def _looks(config: GateConfig) -> list[int]:
+    """Return after how many replicates of its confirmation a case is looked at."""
+    looks = [config.replicates]
+    while looks[-1] < config.max_replicates:
+        looks.append(min(2 * looks[-1], config.max_replicates))
+    return looks
+
+
+def _confirmed(case: Mapping[str, Any]) -> int:
+    return sum(replicate["stage"] == "confirm" for replicate in case["replicates"])
+
+
+def _can_be_timed(case: Mapping[str, Any]) -> bool:
+    return case["role"] != "identical" and all(case[side]["status"] == "ok" for side in duet.SIDES)
+
+
+def _replicate(run: _Run, stage_name: str, pending: Mapping[str, int]) -> None:
+    """Measure one replicate of each pending case in one fresh pair of processes, replaced if one of them fails."""
+    crew: Crew | None = None
+    try:
+        with run.reporter.phase(stage_name, len(pending)) as phase:
+            for name, pairs in pending.items():
+                phase.doing(name)
+                if crew is None:
+                    # The pair's identity: the judge accepts no two replicates of a case from the same pair.
+                    label = f"{stage_name}-{secrets.token_hex(4)}"
+                    crew = Crew(run.stages, run.logs, run.comparison.config, label=label, timed=True)
+                failed = _replicate_case(run, crew, stage_name, name, pairs)
+                if failed is not None:  # the other side has seen half a case
+                    crew.close()
+                    crew = None
+                run.record.save()
+                phase.done(name if failed is None else f"{name}: {failed.side}: {failed.error.kind}")
+    finally:
+        if crew is not None:
+            crew.close()
+
+
+def _replicate_case(run: _Run, crew: Crew, stage_name: str, name: str, pairs: int) -> duet.SideError | None:
+    """Measure one replicate of one case and enter it in the record; return what went wrong, if anything did."""
+    case = run.record.cases[name]
+    number = len(case["replicates"])
+    order = random.Random(f"{run.record.document['seed']}/{name}/{number}")  # noqa: S311 - not for secrets
+    try:
+        result = duet.measure(crew, name, pairs, run.comparison.config.for_case(name), order)
+    except duet.SideError as failed:
+        case[failed.side] |= {"status": "failed", "failure": failed.error.failure()}
+        return failed
+    case["replicates"].append(
+        {"replicate": number, "stage": stage_name, "session": crew.label, "pairs": result["pairs"]}
+    )
+    for side, state in result["host_state"].items():
+        case[side]["host_state"] += [state] if state else []
+    return None
+
+
 def _conclude(comparison: Comparison, record: samples.Record, reporter: Reporter, *, as_json: bool) -> int:
     """Judge what was measured, write verdict and report, show them; return the exit code."""
     from tilegate import report, terminal  # noqa: PLC0415 - after the measuring
