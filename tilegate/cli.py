@@ -22,6 +22,7 @@ _COMMANDS = {
     "gate": "measure one revision against another, and judge",
     "judge": "recompute the verdict from a samples file",
     "doctor": "show what this machine can measure, and what is missing",
+    "ci": "what GitHub's workflows do: plan, run, report, publish, triage",
     "isa": "show what the compiler made of every kernel, for chips that need not be here",
 }
 _DESCRIPTION = "Decides whether a change made a kernel slower: by measuring both revisions in turns on one device."

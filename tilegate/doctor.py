@@ -120,7 +120,7 @@ def examine(folder: Path) -> dict[str, JSON]:
 def busy(target: str) -> str | None:
     """Tell who is measuring on the device of `target` right now, None if nobody is."""
     try:
-        with device_lock.hold(target, wait=False, say=lambda message: None):
+        with device_lock.hold(target, wait=False, who="tilegate doctor", say=lambda message: None):
             return None
     except UsageError as held:
         return str(held).partition(";")[0]

@@ -1,0 +1,147 @@
+"""Which pull request a finished run was for, and which commits its results must be of: asked of GitHub, not of the run.
+
+Everything follows from one thing that GitHub vouches for, the head commit of the run. A run cannot choose the pull request
+that its results are shown in, nor the commits that they are compared with.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+from urllib.parse import quote
+
+from tilegate import waivers
+from tilegate.ci.event import FinishedRun
+from tilegate.ci.github import Client
+from tilegate.ci.plan import measured_paths, suite_path
+from tilegate.config import GateConfig, load_config
+from tilegate.files import UsageError
+
+WORKFLOW = ".github/workflows/bench-pr.yml"
+# What a change may edit but not decide by: named in the comment, so that nobody wonders why an edit has no effect.
+_RULES = ("pyproject.toml", waivers.FILE, "tilegate", ".github")
+
+
+class UnboundError(Exception):
+    """The run belongs to no pull request that could be shown its result."""
+
+
+@dataclass(frozen=True)
+class Bound:
+    """A pull request, and what its results have to be of.
+
+    Attributes:
+        number: of the pull request.
+        tip: the base branch's newest commit: thresholds and waivers are read from it.
+        base, base_tree: where the change left the base branch: what it is measured against.
+        head, head_tree: the change.
+        config: the tip's.
+        waived: the tip's.
+        package_same, suite_same: base and head have the same package (suite).
+        suite_current: the base's suite is still the tip's.
+        workflow_same: the change leaves alone the workflow that measured it.
+        edits: which of the files that rule the gate the change edits.
+    """
+
+    number: int
+    tip: str
+    base: str
+    base_tree: str
+    head: str
+    head_tree: str
+    config: GateConfig
+    waived: tuple[waivers.Waiver, ...]
+    package_same: bool
+    suite_same: bool
+    suite_current: bool
+    workflow_same: bool
+    edits: tuple[str, ...]
+
+
+def bind(client: Client, run: FinishedRun) -> Bound:
+    """Find the pull request of a run.
+
+    Raises:
+        UnboundError: there is none, or not one alone; the message says why.
+        UsageError: GitHub does not answer, or the base branch has no valid settings.
+    """
+    # The name of a workflow is its author's choice, so a fork can have another one of the same name.
+    if run.workflow != WORKFLOW or run.event != "pull_request":
+        raise UnboundError("the run is not one of bench-pr.yml for a pull request")
+    pull = _pull(client, run)
+    comparison = client.get(f"/compare/{quote(pull['base']['ref'], safe='')}...{run.head}")
+    tip, base = comparison["base_commit"], comparison["merge_base_commit"]
+    tip_tree, base_tree = tip["commit"]["tree"]["sha"], base["commit"]["tree"]["sha"]
+    head_tree = client.get(f"/git/commits/{run.head}")["tree"]["sha"]
+    settings = client.text("/pyproject.toml", tip["sha"])
+    if settings is None:
+        raise UsageError(f"the base branch has no pyproject.toml at {tip['sha'][:12]}")
+    config = load_config(settings)
+    listing = _Trees(client)
+    suite = suite_path(config)
+
+    def same(path: str, one: str = base_tree, other: str = head_tree) -> bool:
+        return listing.entry(one, path) == listing.entry(other, path)
+
+    return Bound(
+        number=pull["number"],
+        tip=tip["sha"],
+        base=base["sha"],
+        base_tree=base_tree,
+        head=run.head,
+        head_tree=head_tree,
+        config=config,
+        waived=waivers.of_revisions(client.text(f"/{waivers.FILE}", tip["sha"]), None),
+        package_same=all(same(path) for path in measured_paths(config) if path != suite),
+        suite_same=same(suite),
+        suite_current=same(suite, base_tree, tip_tree),
+        workflow_same=same(WORKFLOW),
+        edits=tuple(path for path in (suite, *_RULES) if not same(path)),
+    )
+
+
+def approved(client: Client, run: FinishedRun) -> bool:
+    """Return whether somebody approved a run of a fork. An approval is for one run, and a run is for one commit."""
+    reviews = client.get(f"/actions/runs/{run.id}/approvals")
+    return any(review["state"] == "approved" for review in reviews)
+
+
+def _pull(client: Client, run: FinishedRun) -> Any:
+    if run.owner is None or run.branch is None:
+        raise UnboundError("the repository or the branch that the run was for is gone")
+    found = [
+        pull
+        for pull in client.pages("/pulls", state="open", head=f"{run.owner}:{run.branch}")
+        if pull["head"]["sha"] == run.head
+        and pull["head"]["repo"] is not None
+        and pull["head"]["repo"]["id"] == run.head_repository
+    ]
+    if not found:
+        raise UnboundError(
+            "no open pull request has this commit as its head: it came too late, after a newer push or after the end"
+        )
+    if len(found) > 1:
+        numbers = ", ".join(f"#{pull['number']}" for pull in found)
+        raise UnboundError(f"several open pull requests have this commit as their head ({numbers}); close all but one")
+    return found[0]
+
+
+class _Trees:
+    """Looks up files in trees of the repository, each tree once."""
+
+    def __init__(self, client: Client) -> None:
+        self._client = client
+        self._known: dict[str, dict[str, tuple[str, str]]] = {}
+
+    def entry(self, tree: str, path: str) -> tuple[str, str] | None:
+        """Return mode and hash of a file or folder; None if the tree has no such thing."""
+        first, _, rest = path.partition("/")
+        if tree not in self._known:
+            answer = self._client.get(f"/git/trees/{tree}")
+            if answer["truncated"]:
+                raise UsageError(f"GitHub does not list the tree {tree[:12]} to its end")
+            self._known[tree] = {e["path"]: (e["mode"], e["sha"]) for e in answer["tree"]}
+        found = self._known[tree].get(first)
+        if found is None or not rest:
+            return found
+        return self.entry(found[1], rest) if found[0] == "040000" else None

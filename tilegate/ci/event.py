@@ -1,0 +1,125 @@
+"""The event that started a workflow, as GitHub writes it to $GITHUB_EVENT_PATH: the few fields that are used, checked.
+
+Titles, branch names and user names in it are whatever their authors liked. They are never part of a command line, a path
+or an output; branch names are used in one place only, as an escaped parameter of a search.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from tilegate import files
+from tilegate.files import UsageError
+
+_MOST_BYTES = 32 * 2**20
+_HASH = re.compile(r"[0-9a-f]{40}([0-9a-f]{24})?")
+
+
+@dataclass(frozen=True)
+class PullRequest:
+    """A `pull_request` event.
+
+    Attributes:
+        number: of the pull request.
+        base: tip of the base branch when the event was made.
+        head: the commit that was proposed. Measured is this commit, whatever the branch points to by now.
+    """
+
+    number: int
+    base: str
+    head: str
+
+
+@dataclass(frozen=True)
+class FinishedRun:
+    """A `workflow_run` event: another workflow's run was requested, or has ended.
+
+    Attributes:
+        action: "requested", "in_progress" or "completed".
+        id, attempt: of that run.
+        url: of its page.
+        workflow: path of its workflow file.
+        event: what started it.
+        conclusion: "success", "failure", "cancelled", …; None while it goes on.
+        head: the commit it ran for.
+        branch: the branch of the head, as its author named it.
+        owner: who owns the head's repository, None if it was deleted.
+        head_repository: number of that repository, None if it was deleted.
+        outside: the head is in another repository, a fork.
+    """
+
+    action: str
+    id: int
+    attempt: int
+    url: str
+    workflow: str
+    event: str
+    conclusion: str | None
+    head: str
+    branch: str | None
+    owner: str | None
+    head_repository: int | None
+    outside: bool
+
+
+def load(environment: Mapping[str, str] = os.environ) -> Mapping[str, Any]:
+    """Read the payload. Raises UsageError."""
+    path = environment.get("GITHUB_EVENT_PATH")
+    if not path:
+        raise UsageError("GITHUB_EVENT_PATH must name the event's payload, as GitHub sets it")
+    payload = files.load_json(Path(path), max_bytes=_MOST_BYTES)
+    if not isinstance(payload, dict):
+        raise UsageError(f"{path} is not an event's payload")
+    return payload
+
+
+def pull_request(payload: Mapping[str, Any]) -> PullRequest:
+    """Read a `pull_request` event. Raises UsageError."""
+    try:
+        of = payload["pull_request"]
+        return PullRequest(_number(of["number"]), _hash(of["base"]["sha"]), _hash(of["head"]["sha"]))
+    except (KeyError, TypeError) as error:
+        raise UsageError(f"the event is no pull_request event: {error} is missing") from None
+
+
+def finished_run(payload: Mapping[str, Any]) -> FinishedRun:
+    """Read a `workflow_run` event. Raises UsageError."""
+    try:
+        run, head, here = (
+            payload["workflow_run"],
+            payload["workflow_run"]["head_repository"],
+            payload["repository"]["id"],
+        )
+        return FinishedRun(
+            action=str(payload["action"]),
+            id=_number(run["id"]),
+            attempt=_number(run["run_attempt"]),
+            url=str(run["html_url"]),
+            workflow=str(run["path"]).partition("@")[0],
+            event=str(run["event"]),
+            conclusion=run["conclusion"],
+            head=_hash(run["head_sha"]),
+            branch=run["head_branch"],
+            owner=head["owner"]["login"] if head else None,
+            head_repository=_number(head["id"]) if head else None,
+            outside=head is None or head["id"] != here,
+        )
+    except (KeyError, TypeError) as error:
+        raise UsageError(f"the event is no workflow_run event: {error} is missing") from None
+
+
+def _hash(value: object) -> str:
+    if not isinstance(value, str) or not _HASH.fullmatch(value):
+        raise UsageError(f"the event names {str(value)[:80]!r} where the hash of a commit belongs")
+    return value
+
+
+def _number(value: object) -> int:
+    if isinstance(value, bool) or not isinstance(value, int) or value <= 0:
+        raise UsageError(f"the event has {str(value)[:80]!r} where a number belongs")
+    return value

@@ -1,0 +1,220 @@
+"""What the two checks of a pull request conclude, from data that may be forged and facts that GitHub vouches for.
+
+A required check that is "neutral" or "skipped" does not block a merge (GitHub: "Troubleshooting required status checks"),
+so nothing short of a proven pass may end as one of them.
+"""
+
+from __future__ import annotations
+
+import datetime
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+from tilegate import files, judge, report
+from tilegate.ci import plan
+from tilegate.ci.binding import Bound
+from tilegate.files import UsageError
+from tilegate.isa import compare
+from tilegate.isa.survey import Survey
+from tilegate.markup import code, prose
+
+LATENCY, ISA = "tilegate/latency", "tilegate/isa"
+SAMPLES_FILE, PLAN_FILE = "samples.json", "plan.json"
+LIMITS = {SAMPLES_FILE: 128 * 2**20, PLAN_FILE: 64 * 2**20}
+ISA_SCHEMA = "isa-1.json"
+
+Conclusion = Literal["success", "failure", "action_required", "neutral"]
+
+# "action_required" blocks as a failure does, and says that no kernel is to blame.
+_CONCLUSIONS: Mapping[str, Conclusion] = {
+    "pass": "success",
+    "regressed": "failure",
+    "broken": "failure",
+    "inconclusive": "action_required",
+    "environment-invalid": "action_required",
+}
+
+
+@dataclass(frozen=True)
+class Finding:
+    """What one check says.
+
+    Attributes:
+        check: its name.
+        conclusion: GitHub's word for it.
+        title: one line, without anything that came from a commit.
+        summary: Markdown.
+    """
+
+    check: str
+    conclusion: Conclusion
+    title: str
+    summary: str
+
+
+@dataclass(frozen=True)
+class Expected:
+    """What the samples must be of, beside the commits.
+
+    Attributes:
+        target, tier: as for `tilegate gate`.
+        arch: the chip of the survey.
+        today: the day on which waivers must not have expired.
+    """
+
+    target: str
+    tier: str
+    arch: str
+    today: datetime.date
+
+
+@dataclass(frozen=True)
+class Delivery:
+    """What a run left, unbelieved.
+
+    Attributes:
+        plan, samples: the files' bytes; None if there is none.
+        missing: why there are no samples, in words of our own.
+    """
+
+    plan: bytes | None
+    samples: bytes | None
+    missing: str
+
+
+class ForgedError(Exception):
+    """What was delivered is not what an honest run delivers; the message quotes nothing without escaping it."""
+
+
+def refusal(check: str, reason: str, conclusion: Conclusion = "action_required") -> Finding:
+    """Return a finding that blocks without a verdict. `reason` is a sentence of our own, or escaped."""
+    return Finding(check, conclusion, "No verdict", f"## No verdict\n\n{reason[:1].upper()}{reason[1:]}.\n")
+
+
+def latency(bound: Bound, delivery: Delivery, expected: Expected, suite: Path) -> Finding:
+    """Conclude on the times.
+
+    Args:
+        bound: what they must be of.
+        delivery: what came.
+        expected: how it must have been measured.
+        suite: the base branch's suite, in our own checkout.
+    """
+    if not bound.workflow_same:
+        return refusal(
+            LATENCY,
+            "the change edits the workflow that measures it, so what was measured proves nothing. Let the edit of "
+            "`.github/workflows/bench-pr.yml` land by itself first",
+        )
+    try:
+        needs = plan.decide(
+            package_same=bound.package_same,
+            suite_same=bound.suite_same,
+            calls=plan.times_calls(suite),
+            surveys=_surveys(bound, delivery, expected),
+        )
+        if not needs.measure:
+            return Finding(LATENCY, "success", "Nothing to measure", f"## Nothing to measure\n\n{needs.reason}.\n")
+        if not bound.suite_current:
+            return refusal(
+                LATENCY, "the base branch has another suite by now; merge the base branch into this one and push"
+            )
+        if delivery.samples is None:
+            return refusal(LATENCY, delivery.missing)
+        verdict = _judge(bound, delivery.samples, expected)
+    except ForgedError as error:
+        return refusal(LATENCY, str(error), "failure")
+    name = verdict["verdict"]
+    title = f"{name.replace('-', ' ').capitalize()}: {verdict['reason']}"
+    return Finding(LATENCY, _CONCLUSIONS[name], title, report.render(verdict))
+
+
+def isa(bound: Bound, delivery: Delivery, expected: Expected, suite: Path) -> Finding:
+    """Conclude on the compiled code. Arguments as for `latency`."""
+    if not bound.workflow_same:
+        return refusal(ISA, "the change edits the workflow that compiled it; let that edit land by itself first")
+    if bound.package_same and bound.suite_same:
+        return Finding(ISA, "success", "Nothing differs", "## Compiled kernels: nothing differs\n")
+    if not (suite / "kernels.py").is_file():
+        # Not for the run to say: this is our own checkout.
+        return Finding(
+            ISA, "neutral", "The suite lists no kernels", "The suite lists no kernels that could be compiled.\n"
+        )
+    try:
+        surveys = _surveys(bound, delivery, expected)
+    except ForgedError as error:
+        return refusal(ISA, str(error), "failure")
+    if surveys is None:
+        return refusal(ISA, "the kernels were not compiled on the planning machine; its log says why")
+    pairs = tuple(compare.pairs_of(*surveys))
+    verdict, _ = compare.conclude(pairs, bound.config.allow_removed)
+    summary = compare.render(pairs, verdict, f"`{bound.base[:12]}` -> `{bound.head[:12]}`, {expected.arch}")
+    return Finding(ISA, _CONCLUSIONS[verdict], f"Compiled kernels: {verdict}", summary)
+
+
+def _judge(bound: Bound, content: bytes, expected: Expected) -> Mapping[str, Any]:
+    samples = _json(content, SAMPLES_FILE)
+    try:
+        files.check_samples(samples)
+    except UsageError as error:
+        raise ForgedError(f"`{SAMPLES_FILE}` is not valid: {code(str(error))}") from None
+    for side, commit, tree in (("base", bound.base, bound.base_tree), ("head", bound.head, bound.head_tree)):
+        if (samples[side]["commit"], samples[side]["tree"]) != (commit, tree):
+            raise ForgedError(f"the samples are of another {side} than `{commit[:12]}`")
+    for key, wanted in (("target", expected.target), ("tier", expected.tier), ("filter", None)):
+        if samples[key] != wanted:
+            raise ForgedError(f"the samples have the {key} {code(str(samples[key]))}, not {code(str(wanted))}")
+    try:
+        return judge.judge(
+            samples, bound.config, waived=bound.waived, allow_head_waivers=False, today=expected.today
+        )  # fmt: skip
+    except (UsageError, ArithmeticError, ValueError, KeyError, TypeError) as error:
+        raise ForgedError(f"no verdict follows from the samples: {code(str(error))}") from None
+
+
+def _surveys(bound: Bound, delivery: Delivery, expected: Expected) -> tuple[Survey, Survey] | None:
+    """Return the compiled kernels of both sides, None if the plan has none."""
+    if delivery.plan is None:
+        return None
+    document = _json(delivery.plan, PLAN_FILE)
+    try:
+        files.check(document, plan.SCHEMA_FILE)
+        if document["isa"] is None:
+            return None
+        found = []
+        for side, commit, tree in (("base", bound.base, bound.base_tree), ("head", bound.head, bound.head_tree)):
+            survey = document["isa"][side]
+            files.check(survey, ISA_SCHEMA)
+            if (survey["revision"]["commit"], survey["revision"]["tree"]) != (commit, tree):
+                raise ForgedError(f"the compiled kernels are of another {side} than `{commit[:12]}`")
+            if list(survey["kernels"]) != [expected.arch]:
+                raise ForgedError(f"the compiled kernels are not those for {expected.arch} alone")
+            found.append(Survey.from_json(survey))
+        list(compare.pairs_of(*found))  # refuses surveys of different compilers or chips
+    except (UsageError, KeyError, TypeError, ValueError) as error:
+        raise ForgedError(f"`{PLAN_FILE}` is not valid: {code(str(error))}") from None
+    return found[0], found[1]
+
+
+def _json(content: bytes, name: str) -> Any:
+    try:
+        return files.parse_json(content)
+    except UsageError as error:
+        raise ForgedError(f"`{name}` {prose(str(error))}") from None
+
+
+def as_output(finding: Finding, limit: int) -> Mapping[str, str]:
+    """Return title and summary as the checks API wants them, not longer than it allows."""
+    summary = finding.summary
+    if len(summary) > limit:
+        summary = shortened(summary)
+    return {"title": finding.title[:250], "summary": summary}
+
+
+def shortened(summary: str) -> str:
+    """Return only the first two paragraphs, which hold verdict and counts: cut elsewhere, a fold would stay open."""
+    return "\n\n".join(
+        [*summary.split("\n\n")[:2], "The whole report is too long for this place; the artifact has the samples.\n"]
+    )

@@ -1,0 +1,256 @@
+"""`tilegate ci run`: measures on a machine of ours, in a container, and keeps nothing of it but samples.
+
+The host's part, this module, needs Python and git only: what it starts on behalf of a pull request runs in the container.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import secrets
+import shutil
+import signal
+import stat
+import sys
+import tempfile
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from types import FrameType
+
+import tilegate
+from tilegate import device_lock, files
+from tilegate.ci import container, history, repository
+from tilegate.files import UsageError
+
+EXIT_MEASURED, EXIT_NOT_MEASURED = 0, 4
+MAX_SAMPLES_BYTES = files.MAX_BYTES
+_MAX_RESULT_BYTES = 64 * 2**20
+_INSIDE = {"judge": "/judge", "repository": "/repository", "out": "/out"}
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where and how to measure.
+
+    Attributes:
+        repository: a clone that has all commits asked for.
+        target, tier: as for `tilegate gate`.
+        out: gets what was measured and nothing else.
+        image: the container's; None runs without one, which is for code of one's own only.
+        minutes: the most that it may take.
+    """
+
+    repository: Path
+    target: str
+    tier: str
+    out: Path
+    image: str | None
+    minutes: float
+
+
+def gate(place: Place, base: str, head: str) -> int:
+    """Measure `head` against `base`; leave samples.json in `place.out`.
+
+    Returns:
+        0 if there are samples, complete or not, whatever they say: the verdict is somebody else's. Else 4.
+
+    Raises:
+        UsageError: it cannot be done as asked.
+    """
+    for commit in (base, head):
+        repository.tree_of(place.repository, commit)
+    command = ["gate", "--base", base, "--head", head, "--target", place.target, "--tier", place.tier]
+    with _workspace(place) as work:
+        status = _tilegate(place, work, [*command, "--repo", "{repository}", "--out", "{out}/run", "--json"])
+        samples = take(work / "run" / "samples.json", MAX_SAMPLES_BYTES)
+        if samples is None:
+            print(f"tilegate: no samples; the gate ended with status {status}", file=sys.stderr)
+            return EXIT_NOT_MEASURED
+        files.write_text(place.out / "samples.json", samples)
+    print(f"tilegate: samples are in {place.out}; the gate ended with status {status}", file=sys.stderr)
+    return EXIT_MEASURED
+
+
+def backfill(place: Place, results: Path, *, machine: str, limit: int) -> int:
+    """Measure the commits of the checked-out branch that have no results yet, the oldest first.
+
+    Args:
+        place: see `Place`; `out` gets the new result files.
+        results: what was measured before, asv's results folder.
+        machine: asv's name for the machine.
+        limit: how many commits back to look.
+
+    Returns:
+        0 if nothing is missing any more, else 4.
+
+    Raises:
+        UsageError: it cannot be done as asked.
+    """
+    missing = history.missing(place.repository, results, machine, limit)
+    print(f"tilegate: {len(missing)} of the last {limit} commits have no results", file=sys.stderr)
+    if not missing:
+        return EXIT_MEASURED
+    with _workspace(place) as work:
+        clone = work / "clone"
+        repository.git(work, "clone", "--quiet", "--no-hardlinks", str(place.repository.resolve()), str(clone))
+        repository.git(clone, "checkout", "--quiet", "--detach", repository.git(place.repository, "rev-parse", "HEAD"))
+        folder = history.results_folder(clone)
+        if results.is_dir():
+            shutil.copytree(results, folder, symlinks=True, dirs_exist_ok=True, ignore=shutil.ignore_patterns(".git"))
+        files.write_text(work / "commits", "\n".join(missing) + "\n")
+        inner = ["ci", "history", "--machine", machine, "--commits", "{out}/commits", "--clone", "{out}/clone"]
+        _tilegate(place, work, inner)
+        # asv describes the suite in benchmarks.json, and needs that to show anything.
+        for path in sorted([*folder.glob(f"{machine}/*.json"), *folder.glob("benchmarks.json")]):
+            content = take(path, _MAX_RESULT_BYTES)
+            name = path.relative_to(folder)
+            before = results / name
+            if content is not None and not (before.is_file() and before.read_text(encoding="utf-8") == content):
+                files.write_text(place.out / name, content)
+    still = history.missing(place.repository, place.out, machine, limit)
+    left = sorted(set(still) & set(missing))
+    for commit in left:
+        print(f"tilegate: {commit} could not be measured", file=sys.stderr)
+    return EXIT_NOT_MEASURED if left else EXIT_MEASURED
+
+
+def calibrate(place: Place) -> int:
+    """Measure the noise of this machine with `tilegate calibrate`; leave its profile in `place.out`. As `gate`."""
+    with _workspace(place) as work:
+        command = ["calibrate", "--repo", "{repository}", "--target", place.target, "--tier", place.tier]
+        status = _tilegate(place, work, [*command, "--out", "{out}/noise.json"])
+        profile = take(work / "noise.json", _MAX_RESULT_BYTES)
+        if profile is None:
+            print(f"tilegate: no noise profile; calibration ended with status {status}", file=sys.stderr)
+            return EXIT_NOT_MEASURED
+        files.write_text(place.out / "noise.json", profile)
+    return EXIT_MEASURED
+
+
+def take(path: Path, limit: int) -> str | None:
+    """Return the text of a file that the container left, None if it left none.
+
+    Raises:
+        UsageError: it left a link, a pipe, too much, or no JSON text there.
+    """
+    try:
+        with open(path, "rb", opener=_as_it_is) as file:
+            if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
+                raise UsageError(f"{path.name} from the container is not a regular file")
+            content = file.read(limit + 1)
+    except FileNotFoundError:
+        return None
+    except OSError as error:
+        raise UsageError(f"{path.name} from the container cannot be read: {error.strerror}") from None
+    if len(content) > limit:
+        raise UsageError(f"{path.name} from the container has more than {limit} bytes")
+    try:
+        text = content.decode("utf-8")
+        json.loads(text)
+    except (ValueError, RecursionError):
+        raise UsageError(f"{path.name} from the container is not JSON") from None
+    return text
+
+
+def _as_it_is(path: str, flags: int) -> int:
+    # A link could name any file of the host; a pipe could keep the job waiting.
+    return os.open(path, flags | os.O_NOFOLLOW | os.O_NONBLOCK)
+
+
+def _tilegate(place: Place, work: Path, command: Sequence[str]) -> int:
+    """Run a tilegate command on the device, which is locked meanwhile; return its exit status."""
+    judge = Path(tilegate.__file__).resolve().parents[1]
+    where = _INSIDE if place.image else {"judge": str(judge), "repository": str(place.repository), "out": str(work)}
+    words = [word.format(**where) for word in command]
+    python = "python3" if place.image else sys.executable
+    environment = {
+        "PYTHONPATH": where["judge"],
+        "PYTHONDONTWRITEBYTECODE": "1",
+        "HOME": f"{where['out']}/home",
+        "XDG_CACHE_HOME": f"{where['out']}/cache",
+        "TILEKERNELS_CACHE": f"{where['out']}/kernels",
+        "TILEGATE_TARGET": place.target,
+        "TILEGATE_TIER": place.tier,
+        # The files were checked out by the user who runs the container, but git asks who owns the folder above them.
+        "GIT_CONFIG_COUNT": "1",
+        "GIT_CONFIG_KEY_0": "safe.directory",
+        "GIT_CONFIG_VALUE_0": "*",
+    }
+    (work / "home").mkdir(exist_ok=True)
+    # In the container everybody has a /tmp, and so a lock, of his own: it has to be held here.
+    with _lock(place), _ending_on_signals():
+        full = [python, "-P", "-m", "tilegate.cli", *words]
+        if place.image is None:
+            return _here(full, {**os.environ, **environment}, place.minutes)
+        box = container.Box(
+            image=container.checked_image(place.image),
+            name=f"tilegate-{container.runner_name()}-{secrets.token_hex(6)}",
+            read_only={judge: where["judge"], place.repository: where["repository"]},
+            writable=(work, where["out"]),
+            environment=environment,
+            render_node=_render_node(place),
+            engine=os.environ.get("TILEGATE_CONTAINER_ENGINE") or "docker",
+        )
+        return container.run(box, full, where["out"], seconds=60 * place.minutes)
+
+
+def _here(command: Sequence[str], environment: Mapping[str, str], minutes: float) -> int:
+    import subprocess  # noqa: PLC0415 - without a container: a workstation
+
+    try:
+        return subprocess.run(
+            command, env=environment, stdin=subprocess.DEVNULL, timeout=60 * minutes, check=False
+        ).returncode
+    except subprocess.TimeoutExpired:
+        raise UsageError(f"stopped after {minutes:g} minutes, the limit") from None
+
+
+def _render_node(place: Place) -> str | None:
+    if place.target == "cpu":
+        return None
+    return container.checked_render_node(os.environ.get(container.DEVICE_VARIABLE))
+
+
+def _say(text: str) -> None:
+    print(f"tilegate: {text}", file=sys.stderr)
+
+
+@contextlib.contextmanager
+def _lock(place: Place) -> Iterator[None]:
+    if place.image is None:  # the gate itself takes it
+        yield
+        return
+    node = _render_node(place)
+    if node is not None:
+        os.environ["HIP_VISIBLE_DEVICES"] = Path(node).name  # by which the lock names the device
+    who = f"tilegate ci run, job {os.environ.get('GITHUB_RUN_ID', 'by hand')}"
+    with device_lock.hold(place.target, wait=True, who=who, say=_say):
+        yield
+
+
+@contextlib.contextmanager
+def _workspace(place: Place) -> Iterator[Path]:
+    """Make the one folder that the container may write to; it is gone afterwards, with all that was left in it."""
+    place.out.mkdir(parents=True, exist_ok=True)
+    if any(place.out.iterdir()):
+        raise UsageError(f"{place.out} is not empty; what is in it would be taken for results of this run")
+    with tempfile.TemporaryDirectory(
+        prefix="tilegate-ci-", dir=os.environ.get("RUNNER_TEMP"), ignore_cleanup_errors=True
+    ) as folder:
+        yield Path(folder)
+
+
+@contextlib.contextmanager
+def _ending_on_signals() -> Iterator[None]:
+    """Let SIGTERM, which a cancelled job gets, end the container and not this process alone."""
+
+    def interrupt(number: int, frame: FrameType | None) -> None:
+        raise KeyboardInterrupt
+
+    before = signal.signal(signal.SIGTERM, interrupt)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)

@@ -1,0 +1,87 @@
+"""What a pull request shows: two checks on its head commit and one comment, updated in place."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+from urllib.parse import quote
+
+from tilegate.ci.findings import Finding, as_output, shortened
+from tilegate.ci.github import Client
+
+BOT = "github-actions[bot]"
+MARKER = "<!-- tilegate report -->"
+# Set by us when we create a check; the checks that GitHub makes for a job have one that no job can choose.
+_OURS = "tilegate:"
+_LONGEST_SUMMARY = 65_000  # characters; the API's limits are 65,535 for a check and 65,536 for a comment
+_LONGEST_COMMENT = 65_000
+_ACTIONS_APP = "github-actions"
+
+
+def announce(client: Client, head: str, check: str, url: str) -> None:
+    """Show a check as under way, which also takes back what an earlier run concluded."""
+    _publish(client, head, check, {"status": "in_progress", "details_url": url})
+
+
+def conclude(client: Client, head: str, finding: Finding, url: str) -> None:
+    """Show what a check found."""
+    output = as_output(finding, _LONGEST_SUMMARY)
+    _publish(
+        client,
+        head,
+        finding.check,
+        {"status": "completed", "conclusion": finding.conclusion, "output": output, "details_url": url},
+    )
+
+
+def impostors(client: Client, head: str, check: str) -> list[str]:
+    """Return the pages of other checks of that name on the commit: any job of any workflow may be called like ours."""
+    return [run["html_url"] for run in _checks(client, head, check) if not _is_ours(run)]
+
+
+def comment(
+    client: Client, number: int, findings: Sequence[Finding], notes: Sequence[str], links: Sequence[str]
+) -> None:
+    """Write the comment of a pull request, or change the one that is there.
+
+    Args:
+        client: may write to it.
+        number: of the pull request.
+        findings: in the order in which they are shown.
+        notes: sentences of our own for above.
+        links: Markdown of our own for below.
+    """
+    body = _body([finding.summary for finding in findings], notes, links)
+    if len(body) > _LONGEST_COMMENT:
+        body = _body([shortened(finding.summary) for finding in findings], notes, links)
+    for found in client.pages(f"/issues/{number}/comments"):
+        # The marker alone proves nothing: everybody can write it into a comment.
+        if found["user"] is not None and found["user"]["login"] == BOT and found["body"].startswith(MARKER):
+            if found["body"] != body:
+                client.patch(f"/issues/comments/{found['id']}", {"body": body})
+            return
+    client.post(f"/issues/{number}/comments", {"body": body})
+
+
+def _body(summaries: Sequence[str], notes: Sequence[str], links: Sequence[str]) -> str:
+    parts = [MARKER, *(f"> [!NOTE]\n> {note}" for note in notes), *summaries, " · ".join(links)]
+    return "\n\n".join(part.strip() for part in parts if part) + "\n"
+
+
+def _publish(client: Client, head: str, check: str, values: dict[str, Any]) -> None:
+    mine = next((run for run in _checks(client, head, check) if _is_ours(run)), None)
+    if mine is not None and values["status"] == "completed":
+        client.patch(f"/check-runs/{mine['id']}", values)
+        return
+    # A new one for each run: what is completed cannot be taken back, but the newest of a name is the one that counts.
+    client.post("/check-runs", {"name": check, "head_sha": head, "external_id": f"{_OURS}{check}", **values})
+
+
+def _checks(client: Client, head: str, check: str) -> list[Any]:
+    """Return the newest check runs of that name on a commit, newest first."""
+    found = client.pages(f"/commits/{quote(head)}/check-runs", "check_runs", check_name=check, filter="latest")
+    return sorted(found, key=lambda run: -int(run["id"]))
+
+
+def _is_ours(run: Any) -> bool:
+    return run["app"] is not None and run["app"]["slug"] == _ACTIONS_APP and str(run["external_id"]).startswith(_OURS)

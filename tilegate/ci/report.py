@@ -1,0 +1,143 @@
+"""`tilegate ci report`: from what a pull request's run left to its checks and its comment.
+
+Runs with rights, on the default branch's code, and runs nothing of the pull request. See docs/security.md.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from tilegate.ci import archive, binding, findings, pull_requests
+from tilegate.ci.binding import Bound, UnboundError
+from tilegate.ci.event import FinishedRun
+from tilegate.ci.findings import ISA, LATENCY, PLAN_FILE, SAMPLES_FILE, Delivery, Expected, Finding, refusal
+from tilegate.ci.github import Client
+from tilegate.ci.plan import suite_path
+from tilegate.markup import code
+
+_CHECKS = (LATENCY, ISA)
+_ARTIFACTS = {"plan": PLAN_FILE, "samples": SAMPLES_FILE}
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What was published.
+
+    Attributes:
+        findings: by the checks' names; empty if the run has only begun.
+        number: of the pull request that has the comment, None if there is none.
+    """
+
+    findings: tuple[Finding, ...]
+    number: int | None
+
+
+def publish(client: Client, run: FinishedRun, checkout: Path, expected: Expected) -> Outcome:
+    """Work out and publish what a run says of a pull request.
+
+    Args:
+        client: may write checks and comments.
+        run: the event.
+        checkout: the default branch's files.
+        expected: how it must have been measured.
+
+    Raises:
+        UsageError: GitHub does not answer, say. Then nothing says success: a check that was announced stays pending.
+    """
+    if run.action != "completed":
+        for check in _CHECKS:
+            pull_requests.announce(client, run.head, check, run.url)
+        return Outcome((), None)
+    try:
+        bound = binding.bind(client, run)
+    except UnboundError as error:
+        found = tuple(refusal(check, str(error)) for check in _CHECKS)
+        for finding in found:
+            pull_requests.conclude(client, run.head, finding, run.url)
+        return Outcome(found, None)
+    found, links = _examine(client, run, bound, checkout, expected)
+    found = tuple(_alone(client, run, finding) for finding in found)
+    for finding in found:
+        pull_requests.conclude(client, run.head, finding, run.url)
+    pull_requests.comment(client, bound.number, found, _notes(bound), [f"[run {run.id}]({run.url})", *links])
+    return Outcome(found, bound.number)
+
+
+def _examine(
+    client: Client, run: FinishedRun, bound: Bound, checkout: Path, expected: Expected
+) -> tuple[tuple[Finding, ...], list[str]]:
+    try:
+        delivered, links = _fetch(client, run)
+    except archive.HostileArchiveError as error:
+        # Its words quote names of files, which are the sender's.
+        return tuple(refusal(check, f"forged: {code(str(error))}", "failure") for check in _CHECKS), []
+    suite = checkout / suite_path(bound.config)
+    isa = findings.isa(bound, delivered, expected, suite)
+    if delivered.samples is not None and run.outside and not binding.approved(client, run):
+        reason = (
+            "a run of a fork was measured though nobody approved it. The environment that BENCH_OUTSIDE_ENVIRONMENT names "
+            "must have required reviewers (docs/security.md)"
+        )
+        return (refusal(LATENCY, reason, "failure"), isa), links
+    return (findings.latency(bound, delivered, expected, suite), isa), links
+
+
+def _fetch(client: Client, run: FinishedRun) -> tuple[Delivery, list[str]]:
+    """Download what the run left. Raises HostileArchiveError."""
+    newest: dict[str, Any] = {}
+    for artifact in client.pages(f"/actions/runs/{run.id}/artifacts", "artifacts"):
+        name = artifact["name"]
+        if name in _ARTIFACTS and artifact["id"] > newest.get(name, {"id": 0})["id"]:
+            newest[name] = artifact  # a job that ran again leaves a second one
+    content: dict[str, bytes | None] = dict.fromkeys(_ARTIFACTS)
+    links = []
+    for name, artifact in newest.items():
+        file = _ARTIFACTS[name]
+        if artifact["expired"] or artifact["workflow_run"]["head_sha"] != run.head:
+            continue
+        if artifact["size_in_bytes"] > archive.MAX_ARCHIVE_BYTES:
+            raise archive.HostileArchiveError(f"the artifact {name} has {artifact['size_in_bytes']} bytes")
+        packed = client.download(f"/actions/artifacts/{artifact['id']}/zip", max_bytes=archive.MAX_ARCHIVE_BYTES)
+        content[name] = archive.read(packed, {file: findings.LIMITS[file]}).get(file)
+        links.append(f"[{name}]({run.url}/artifacts/{artifact['id']})")
+    return Delivery(content["plan"], content["samples"], _missing(run)), links
+
+
+def _missing(run: FinishedRun) -> str:
+    if run.conclusion == "success":
+        return (
+            "the run delivered no samples: its measuring job was skipped. Pull requests from forks are measured where "
+            "BENCH_OUTSIDE_ENVIRONMENT is set, once a maintainer has approved the run"
+        )
+    how = {
+        "cancelled": "was cancelled",
+        "timed_out": "took too long",
+        "action_required": "still waits for a maintainer's approval",
+        "stale": "waited too long for a maintainer's approval",
+    }.get(run.conclusion or "", "failed")
+    return f"the run {how} before there were samples; the log of the run says more"
+
+
+def _alone(client: Client, run: FinishedRun, finding: Finding) -> Finding:
+    """Return the finding, or a failure if a job of the same name tries to speak for it."""
+    others = pull_requests.impostors(client, run.head, finding.check)
+    if not others:
+        return finding
+    return refusal(
+        finding.check,
+        f"a job of another workflow is called `{finding.check}`, as this check is: <{others[0]}>. Rename it. Until then what "
+        "a merge is allowed by may be that job",
+        "failure",
+    )
+
+
+def _notes(bound: Bound) -> list[str]:
+    if not bound.edits:
+        return []
+    edited = ", ".join(f"`{path}`" for path in bound.edits)
+    return [
+        f"This change edits {edited}. Suite, thresholds, waivers and the judge are the base branch's all the same; "
+        "what the edit does counts once it is merged."
+    ]

@@ -1,0 +1,121 @@
+"""`tilegate ci triage`: one issue for each kernel that got slower since the last release, closed when it has recovered.
+
+A kernel is a benchmark of the suite; its cases share an issue. Works on the verdict of the nightly gate of main, which is
+computed from the samples anew.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from tilegate.ci.github import Client
+from tilegate.ci.pull_requests import BOT
+from tilegate.markup import change, code, duration
+
+LABEL = "tilegate-regression"
+_MARKER = "<!-- tilegate regression {} -->"
+_BAD = ("regressed", "broken")
+_GOOD = ("pass", "improved", "unchanged", "new", "waived")
+_MOST_ROWS = 50
+
+
+@dataclass(frozen=True)
+class Triage:
+    """What was done.
+
+    Attributes:
+        opened, updated, closed: numbers of issues.
+    """
+
+    opened: tuple[int, ...] = ()
+    updated: tuple[int, ...] = ()
+    closed: tuple[int, ...] = ()
+
+
+def publish(client: Client, verdict: Mapping[str, Any], base_name: str, url: str) -> Triage:
+    """Open, update and close the issues of a verdict.
+
+    Nothing is opened or closed where the machine, not a kernel, is in doubt: on a verdict of "environment-invalid", or
+    after an interrupted run. An issue is closed only when every case of its kernel is known to be fine.
+
+    Args:
+        client: may write issues.
+        verdict: of main against the last release (schemas/verdict-1.json).
+        base_name: how people call the release.
+        url: of the run.
+    """
+    if verdict["verdict"] == "environment-invalid" or verdict["finished"] is None:
+        return Triage()
+    known = _known(client)
+    opened, updated, closed = [], [], []
+    for benchmark, cases in _by_benchmark(verdict["cases"]).items():
+        marker = _marker(benchmark)
+        issue = known.get(marker)
+        states = {case["verdict"] for case in cases.values()}
+        if states & set(_BAD):
+            title = f"Slower since {base_name}: {benchmark}"[:200]
+            body = _body(benchmark, cases, head=str(verdict["head"]["commit"]), base_name=base_name, url=url)
+            if issue is None:
+                opened.append(client.post("/issues", {"title": title, "body": body, "labels": [LABEL]})["number"])
+            else:
+                if issue["body"] != body:
+                    client.patch(f"/issues/{issue['number']}", {"body": body})
+                updated.append(issue["number"])
+        elif issue is not None and states <= set(_GOOD):
+            text = f"Recovered: no case of this kernel is slower than {code(base_name)} any more ([run]({url}))."
+            client.post(f"/issues/{issue['number']}/comments", {"body": text})
+            client.patch(f"/issues/{issue['number']}", {"state": "closed", "state_reason": "completed"})
+            closed.append(issue["number"])
+    return Triage(tuple(opened), tuple(updated), tuple(closed))
+
+
+def _known(client: Client) -> dict[str, Any]:
+    """Return the open issues that we have made, by their marker."""
+    found: dict[str, Any] = {}
+    for issue in client.pages("/issues", state="open", labels=LABEL, creator=BOT):
+        marker, _, _ = (issue["body"] or "").partition("\n")
+        if "pull_request" not in issue and issue["user"] is not None and issue["user"]["login"] == BOT:
+            found.setdefault(marker.strip(), issue)
+    return found
+
+
+def _by_benchmark(cases: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
+    found: dict[str, dict[str, Any]] = {}
+    for name, case in cases.items():
+        found.setdefault(name.partition("(")[0], {})[name] = case
+    return found
+
+
+def _marker(benchmark: str) -> str:
+    # A hash: the name could close the comment that hides it.
+    return _MARKER.format(hashlib.sha256(benchmark.encode()).hexdigest()[:16])
+
+
+def _body(benchmark: str, cases: Mapping[str, Any], *, head: str, base_name: str, url: str) -> str:
+    bad = {name: case for name, case in cases.items() if case["verdict"] in _BAD}
+    lines = [
+        _marker(benchmark),
+        f"{code(benchmark)} is slower on main than at {code(base_name)}: {len(bad)} of {len(cases)} cases.",
+        "",
+        "| | case | release | main | change | likely cause |",
+        "|---|---|--:|--:|--:|---|",
+    ]
+    for name, case in sorted(bad.items(), key=lambda item: -(item[1]["ratio"] or 0.0))[:_MOST_ROWS]:
+        lines.append(f"| {' | '.join(_row(name, case))} |")
+    if len(bad) > _MOST_ROWS:
+        lines.append(f"\n… and {len(bad) - _MOST_ROWS} more.")
+    lines += [
+        "",
+        f"Measured on main at {code(head)}, [run with the samples]({url}). This issue is kept up "
+        "to date every night and closed by the first night on which no case is slower.",
+    ]
+    return "\n".join(lines) + "\n"
+
+
+def _row(name: str, case: Mapping[str, Any]) -> Sequence[str]:
+    causes = "; ".join(code(line, 120) for line in case.get("cause", [])[:2])
+    times = (duration(case["base_seconds"]), duration(case["head_seconds"]), change(case["ratio"]))
+    return case["verdict"], code(name), *times, causes or "-"
