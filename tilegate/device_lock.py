@@ -6,10 +6,14 @@ import contextlib
 import fcntl
 import os
 import tempfile
+import time
 from collections.abc import Callable, Iterator
+from datetime import datetime
 from pathlib import Path
 
 from tilegate.files import UsageError
+
+_LONGEST_HOLDER = 500  # characters
 
 # Which device a process sees first; the lock belongs to that one.
 _VISIBLE = {
@@ -28,13 +32,14 @@ def device_name(target: str) -> str:
 
 
 @contextlib.contextmanager
-def hold(target: str, *, wait: bool, say: Callable[[str], None]) -> Iterator[None]:
+def hold(target: str, *, wait: bool, who: str = "tilegate", say: Callable[[str], None]) -> Iterator[None]:
     """Hold the device for the length of the context. The system releases it however this process ends.
 
     Args:
         target: "cpu", "cuda" or "hip".
         wait: wait for another run to end; else refuse.
-        say: gets a message if there is something to wait for.
+        who: what another run is told that has to wait for this one.
+        say: gets a message if there is something to wait for, and when that is over.
 
     Raises:
         UsageError: another run holds it and `wait` is false.
@@ -46,17 +51,23 @@ def hold(target: str, *, wait: bool, say: Callable[[str], None]) -> Iterator[Non
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             file.seek(0)
-            holder = file.read(200).strip() or "another run"
+            holder = _printable(file.read(_LONGEST_HOLDER)) or "another run"
             if not wait:
                 raise UsageError(
-                    f"{holder} is measuring on {device}; wait for it, or leave out --no-wait to wait here"
+                    f"{holder} is measuring on {device}; wait for it, or use --when-busy wait to wait here"
                 ) from None
             say(f"waiting: {holder} is measuring on {device}")
+            started = time.monotonic()
             fcntl.flock(file, fcntl.LOCK_EX)
+            say(f"waited {time.monotonic() - started:.0f} s for {device}")
         file.truncate(0)
-        file.write(f"process {os.getpid()}")
+        file.write(f"process {os.getpid()} ({who}), since {datetime.now().astimezone():%H:%M:%S},"[:_LONGEST_HOLDER])
         file.flush()
         yield
+
+
+def _printable(text: str) -> str:
+    return "".join(c if c.isprintable() else " " for c in text).strip()
 
 
 def _folder() -> Path:

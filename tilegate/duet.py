@@ -8,11 +8,15 @@ from __future__ import annotations
 
 import math
 import random
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from statistics import median
 from typing import Any
 
 from tilegate.config import GateConfig
+from tilegate.disturbance import Patience, clock, reason
 from tilegate.protocol import RECORDED, SHORT
+from tilegate.protocol.device_state import FAST_SOURCES
 from tilegate.session import Crew, WorkerError
 
 SIDES = ("base", "head")
@@ -32,60 +36,145 @@ class SideError(Exception):
         self.side, self.error = side, error
 
 
-def measure(crew: Crew, case: str, pairs: int, config: GateConfig, order: random.Random) -> dict[str, Any]:
-    """Measure one case in one pair of processes.
+@dataclass(frozen=True)
+class Turns:
+    """One case in one crew: what is asked of its workers.
 
-    Args:
-        crew: timed workers "base" and "head".
+    Attributes:
+        crew: timed workers, one for each side.
         case: its id.
-        pairs: how many.
         config: launches, warm-up and timeouts.
-        order: decides who is first.
-
-    Returns:
-        ``{"pairs": [{"order", "base", "head"}], "host_state": {"base": state, "head": state}}``, times in seconds.
-
-    Raises:
-        SideError: one side failed; nothing of the case is kept.
     """
 
-    def ask(side: str, operation: str, timeout: float, **arguments: Any) -> Any:
-        try:
-            return crew.request(side, operation, timeout, **arguments)
-        except WorkerError as error:
-            raise SideError(side, error) from error
+    crew: Crew
+    case: str
+    config: GateConfig
 
-    def turn_of(side: str, launches: int) -> list[float]:
-        times: list[float] = ask(side, "measure", patience, launches=launches)
+    def ask(self, side: str, operation: str, timeout: float, **arguments: Any) -> Any:
+        """Ask one side. Raises SideError."""
+        return self.ask_all(operation, timeout, {side: arguments})[side]
+
+    def ask_all(self, operation: str, timeout: float, arguments: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
+        """Ask several sides at once. Raises SideError."""
+        answers = self.crew.request_all(operation, timeout, arguments)
+        found = {}
+        for side, answer in answers.items():
+            try:
+                found[side] = answer()
+            except WorkerError as error:
+                raise SideError(side, error) from error
+        return found
+
+    def prepare(self, sides: Sequence[str], warm_up: float) -> int:
+        """Set the case up and warm it up; return how many launches (or recordings) make a turn."""
+        config = self.config
+        self.ask_all("setup", config.compile_timeout, {side: {"case": self.case} for side in sides})
+        for side in sides:  # one after the other: they share the device
+            self.ask(side, "warm_up", config.measure_timeout + warm_up, seconds=warm_up)
+        # The slower one's: a head that takes a thousand times as long must not be asked for as much as the base can do.
+        seconds = max(median(self.turn(side, config.min_launches)) for side in sides)
+        if seconds < SHORT:
+            # All or none: a launch in a recording and one alone take different times.
+            if all(self.ask(side, "record", config.measure_timeout) for side in sides):
+                seconds *= RECORDED
+            else:
+                for side in sides:
+                    self.ask(side, "single", config.measure_timeout)
+        return launches_per_turn(seconds, config)
+
+    def turn(self, side: str, launches: int) -> list[float]:
+        """Take one turn: the seconds of each launch. Raises SideError."""
+        times: list[float] = self.ask(side, "measure", self.config.measure_timeout, launches=launches)
         if len(times) != launches:
             message = f"{launches} launches were asked for, and {len(times)} times came"
             raise SideError(side, WorkerError("error", message, None))
         return times
 
-    crew.start()
-    patience = config.measure_timeout
-    for side in order.sample(SIDES, 2):
-        ask(side, "setup", config.compile_timeout, case=case)
-        ask(side, "warm_up", patience + config.warm_up_seconds, seconds=config.warm_up_seconds)
-    # The slower one's: a head that takes a thousand times as long must not be asked for as much as the base can do.
-    seconds = max(median(turn_of(side, config.min_launches)) for side in order.sample(SIDES, 2))
-    if seconds < SHORT:
-        # Both or neither: a launch in a recording and one alone take different times.
-        recorded = {side: ask(side, "record", patience) for side in SIDES}
-        if all(recorded.values()):
-            seconds *= RECORDED
-        else:
-            for side in SIDES:
-                ask(side, "single", patience)
-    launches = launches_per_turn(seconds, config)
-    measured = []
-    for head_first in _orders(pairs, order):
-        turn = {side: turn_of(side, launches) for side in (reversed(SIDES) if head_first else SIDES)}
-        measured.append({"order": head_first, "base": turn["base"], "head": turn["head"]})
-    states = {side: ask(side, "state", patience) for side in SIDES}
-    for side in SIDES:
-        ask(side, "teardown", patience)
-    return {"pairs": measured, "host_state": states}
+    def state(self, side: str) -> dict[str, Any]:
+        """Return what the sensors say. Raises SideError."""
+        found: dict[str, Any] = self.ask(side, "state", self.config.measure_timeout)
+        return found
+
+
+def measure(
+    crew: Crew,
+    case: str,
+    pairs: int,
+    config: GateConfig,
+    order: random.Random,
+    *,
+    warm_up: float,
+    patience: Patience,
+) -> dict[str, Any]:
+    """Measure one case in one pair of processes.
+
+    After every turn the sensors are read, where that takes no more than milliseconds. A pair that they show to be disturbed
+    is kept and marked, and measured again when a while has passed; at most as many pairs are added as were asked for.
+
+    Args:
+        crew: timed workers "base" and "head".
+        case: its id.
+        pairs: how many.
+        config: launches and timeouts.
+        order: decides who is first.
+        warm_up: seconds of launches before the first turn.
+        patience: how long may be waited for disturbances to pass.
+
+    Returns:
+        ``{"pairs": [{"order", "base", "head"}], "host_state": {"base": state, "head": state}}``, times in seconds; a
+        disturbed pair also has "disturbed": why.
+
+    Raises:
+        SideError: one side failed; nothing of the case is kept.
+    """
+    turns = Turns(crew, case, config)
+    launches = turns.prepare(order.sample(SIDES, 2), warm_up)
+    state = {side: turns.state(side) for side in SIDES}
+    watched = state["head"].get("source") in FAST_SOURCES
+    before, fastest = state["head"], clock(state["head"])
+    pending, measured, in_a_row = _orders(pairs, order), [], 0
+    while pending:
+        head_first = pending.pop(0)
+        turn = {}
+        for side in reversed(SIDES) if head_first else SIDES:
+            turn[side] = turns.turn(side, launches)
+            if watched:
+                state[side] = turns.state(side)
+        pair = {"order": head_first, "base": turn["base"], "head": turn["head"]}
+        measured.append(pair)
+        if not watched:
+            continue
+        after = [state[side] for side in SIDES]
+        fastest = max(fastest, *map(clock, after))
+        why = reason(before, after, workers=crew.processes(), fastest=fastest)
+        before = state["base" if head_first else "head"]
+        if why is None:
+            in_a_row = 0
+            continue
+        pair["disturbed"] = why
+        in_a_row += 1
+        if len(measured) + len(pending) < 2 * pairs:
+            pending.append(head_first)
+            patience.wait(in_a_row)
+    if not watched:
+        state = {side: turns.state(side) for side in SIDES}
+    turns.ask_all("teardown", config.measure_timeout, {side: {} for side in SIDES})
+    return {"pairs": measured, "host_state": state}
+
+
+def measure_alone(
+    crew: Crew, side: str, case: str, count: int, config: GateConfig, *, warm_up: float
+) -> list[list[float]]:
+    """Measure a case that the base does not have, in one worker; return the seconds of each launch of `count` turns.
+
+    Raises:
+        SideError: it failed.
+    """
+    turns = Turns(crew, case, config)
+    launches = turns.prepare([side], warm_up)
+    measured = [turns.turn(side, launches) for _ in range(count)]
+    turns.ask(side, "teardown", config.measure_timeout)
+    return measured
 
 
 def launches_per_turn(seconds: float, config: GateConfig) -> int:

@@ -9,19 +9,20 @@ from __future__ import annotations
 import argparse
 import contextlib
 import json
-import random
+import math
 import re
-import secrets
 import shutil
 import signal
 import sys
+import time
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from types import FrameType
 from typing import Any
 
-from tilegate import causes, device_lock, duet, environment, files, inspection, judge, samples, trees, waivers
+from tilegate import causes, device_lock, duet, environment, files, inspection, judge, rounds, samples, trees, waivers
+from tilegate.budget import Budget
 from tilegate.config import GateConfig, load_config, to_dict
 from tilegate.files import UsageError
 from tilegate.progress import Reporter
@@ -39,6 +40,8 @@ examples:
   tilegate gate --base v1.2 --head main --tier full --target hip
   tilegate gate --base main --head HEAD -b 'forward.*decode'
 """
+_LONGEST_BUDGET = 10_000.0  # minutes; a week
+
 _EPILOG = "exit code: 0 pass, 1 regressed, 2 usage error, 3 broken, 4 inconclusive, 5 environment invalid"
 
 
@@ -94,17 +97,6 @@ class Comparison:
         }
 
 
-@dataclass(frozen=True)
-class _Run:
-    """What the timing of a comparison works with."""
-
-    comparison: Comparison
-    record: samples.Record
-    reporter: Reporter
-    stages: Mapping[str, Stage]
-    logs: Path
-
-
 def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     """Add `tilegate gate` to the command line."""
     parser = subparsers.add_parser(
@@ -132,7 +124,20 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
     )
     parser.add_argument("--seed", type=int, metavar="N", help="seed of the orders and the choice of controls")
     parser.add_argument("--fresh", action="store_true", help="discard what an earlier run left in the output folder")
-    parser.add_argument("--no-wait", action="store_true", help="refuse if another run holds the device, do not wait")
+    parser.add_argument(
+        "--budget",
+        type=_minutes,
+        metavar="MINUTES",
+        help="stop measuring in time: all cases are screened first, then the suspects that look worst for the time they "
+        "take, noisy cases last; what could not be resolved is named and inconclusive. Compiling and checking count, but "
+        "are never cut short. The same command without a budget, or with another, continues",
+    )
+    parser.add_argument(
+        "--when-busy",
+        choices=("wait", "refuse"),
+        default="wait",
+        help="if another run measures on the device: wait for it to end (default), or refuse",
+    )
     parser.add_argument(
         "--ignore-dirty", action="store_true", help="measure the commit although its files are modified in the tree"
     )
@@ -156,13 +161,16 @@ def run(args: argparse.Namespace) -> int:
         UsageError: it cannot be done as asked.
         KeyboardInterrupt: interrupted; how to resume has been printed.
     """
-    reporter = Reporter()
+    reporter, started = Reporter(), time.monotonic()
     with _ending_on_signals(), trees.scratch_folder(trees.cache_folder()) as scratch:
         comparison = _prepare(args, scratch)
-        with device_lock.hold(comparison.target, wait=not args.no_wait, say=reporter.note):
+        planned = time.monotonic()
+        who = f"tilegate gate --base {args.base} --head {args.head} in {comparison.out}"
+        with device_lock.hold(comparison.target, wait=args.when_busy == "wait", who=who, say=reporter.note):
+            budget = Budget.of_minutes(args.budget)  # what was waited for the device is nobody's measuring
             record = samples.open_record(comparison.out, comparison.describe(), seed=args.seed, fresh=args.fresh)
             try:
-                _measure(comparison, record, reporter)
+                _measure(comparison, record, budget, reporter, planning=planned - started)
             except KeyboardInterrupt:
                 reporter.note(f"interrupted; what was measured is kept in {comparison.out}\nto resume: {args.resume}")
                 raise
@@ -242,11 +250,15 @@ def _default_folder(repository: trees.Repository, name: str) -> Path:
     return folder / name
 
 
-def _measure(comparison: Comparison, record: samples.Record, reporter: Reporter) -> None:
-    """Do everything that has not been done yet."""
-    if record.finished:
+def _measure(
+    comparison: Comparison, record: samples.Record, budget: Budget, reporter: Reporter, *, planning: float
+) -> None:
+    """Do everything that has not been done yet; `planning` is what it took to get here, in seconds."""
+    if record.finished and not any("stopped" in case for case in record.cases.values()):
         reporter.note(f"{comparison.out} holds this run already, complete; --fresh measures it again")
         return
+    record.reopen()
+    record.add_seconds("plan", planning)
     if record.continued:
         reporter.note(f"continuing the run in {comparison.out}")
     stages = _stages(comparison)
@@ -255,10 +267,10 @@ def _measure(comparison: Comparison, record: samples.Record, reporter: Reporter)
         if not record.cases:
             inspection.inspect(crew, record, comparison.pattern, reporter)
         inspection.check(crew, record, comparison.config, reporter)
-    timing = {name: stages[name] for name in duet.SIDES if name in stages}
-    _time(_Run(comparison, record, reporter, timing, logs))
+    rounds.run(rounds.Timing(record, comparison.config, comparison.target, stages, logs, reporter, budget))
     if slower := causes.unexplained(record):
-        with Crew(timing, logs, comparison.config, label="explain") as crew:
+        sides = {name: stages[name] for name in duet.SIDES}
+        with record.timed("explain"), Crew(sides, logs, comparison.config, label="explain") as crew:
             causes.attach(crew, record, slower, comparison.arch, reporter)
     record.finish()
     shutil.rmtree(comparison.out / "work", ignore_errors=True)
@@ -298,97 +310,6 @@ def _stages(comparison: Comparison) -> dict[str, Stage]:
     return {made.name: made for made in stages}
 
 
-def _time(run: _Run) -> None:
-    """Measure replicates until every case is decided, each round in a fresh pair of processes."""
-    while pending := _pending(run.record, run.comparison.config, run.comparison.target):
-        # All screens come before any confirmation: how many cases are confirmed decides how often.
-        stage_name = "screen" if any(step == "screen" for step, _ in pending.values()) else "confirm"
-        _replicate(run, stage_name, {name: pairs for name, (step, pairs) in pending.items() if step == stage_name})
-
-
-def _pending(record: samples.Record, config: GateConfig, target: str) -> dict[str, tuple[str, int]]:
-    """Return the stage and the number of pairs of the next replicate of every case that needs one."""
-    confirming = {
-        role: sum(
-            case["role"] == role
-            and (_confirmed(case) > 0 or judge.should_confirm(case, judge.terms_of(name, config), target=target))
-            for name, case in record.cases.items()
-        )
-        for role in ("gated", "control")
-    }
-    pending = {}
-    for name, case in record.cases.items():
-        if not _can_be_timed(case):
-            continue
-        have = _confirmed(case)
-        terms = judge.terms_of(name, config)
-        if case["role"] == "control" and have >= terms.config.replicates:
-            continue  # whether it moved is known; how little it could have moved blocks nobody
-        if have > 0 and have not in _looks(terms.config):
-            pending[name] = ("confirm", terms.config.confirm_pairs)  # between two looks nothing is decided
-            continue
-        step = judge.next_step(case, terms, target=target, suspects=max(1, confirming.get(case["role"], 1)))
-        if step.action != "done":
-            pending[name] = (step.action, step.pairs)
-    return pending
-
-
-def _looks(config: GateConfig) -> list[int]:
-    """Return after how many replicates of its confirmation a case is looked at."""
-    looks = [config.replicates]
-    while looks[-1] < config.max_replicates:
-        looks.append(min(2 * looks[-1], config.max_replicates))
-    return looks
-
-
-def _confirmed(case: Mapping[str, Any]) -> int:
-    return sum(replicate["stage"] == "confirm" for replicate in case["replicates"])
-
-
-def _can_be_timed(case: Mapping[str, Any]) -> bool:
-    return case["role"] != "identical" and all(case[side]["status"] == "ok" for side in duet.SIDES)
-
-
-def _replicate(run: _Run, stage_name: str, pending: Mapping[str, int]) -> None:
-    """Measure one replicate of each pending case in one fresh pair of processes, replaced if one of them fails."""
-    crew: Crew | None = None
-    try:
-        with run.reporter.phase(stage_name, len(pending)) as phase:
-            for name, pairs in pending.items():
-                phase.doing(name)
-                if crew is None:
-                    # The pair's identity: the judge accepts no two replicates of a case from the same pair.
-                    label = f"{stage_name}-{secrets.token_hex(4)}"
-                    crew = Crew(run.stages, run.logs, run.comparison.config, label=label, timed=True)
-                failed = _replicate_case(run, crew, stage_name, name, pairs)
-                if failed is not None:  # the other side has seen half a case
-                    crew.close()
-                    crew = None
-                run.record.save()
-                phase.done(name if failed is None else f"{name}: {failed.side}: {failed.error.kind}")
-    finally:
-        if crew is not None:
-            crew.close()
-
-
-def _replicate_case(run: _Run, crew: Crew, stage_name: str, name: str, pairs: int) -> duet.SideError | None:
-    """Measure one replicate of one case and enter it in the record; return what went wrong, if anything did."""
-    case = run.record.cases[name]
-    number = len(case["replicates"])
-    order = random.Random(f"{run.record.document['seed']}/{name}/{number}")  # noqa: S311 - not for secrets
-    try:
-        result = duet.measure(crew, name, pairs, run.comparison.config.for_case(name), order)
-    except duet.SideError as failed:
-        case[failed.side] |= {"status": "failed", "failure": failed.error.failure()}
-        return failed
-    case["replicates"].append(
-        {"replicate": number, "stage": stage_name, "session": crew.label, "pairs": result["pairs"]}
-    )
-    for side, state in result["host_state"].items():
-        case[side]["host_state"] += [state] if state else []
-    return None
-
-
 def _conclude(comparison: Comparison, record: samples.Record, reporter: Reporter, *, as_json: bool) -> int:
     """Judge what was measured, write verdict and report, show them; return the exit code."""
     from tilegate import report, terminal  # noqa: PLC0415 - after the measuring
@@ -403,6 +324,16 @@ def _conclude(comparison: Comparison, record: samples.Record, reporter: Reporter
         terminal.show(verdict)
     reporter.note(f"report: {comparison.out / 'report.md'}")
     return int(verdict["exit_code"])
+
+
+def _minutes(text: str) -> float:
+    try:
+        minutes = float(text)
+    except ValueError:
+        minutes = math.nan
+    if not 0 < minutes <= _LONGEST_BUDGET:
+        raise argparse.ArgumentTypeError(f"{text!r} is no number of minutes above 0 and up to {_LONGEST_BUDGET:g}")
+    return minutes
 
 
 def _pattern(text: str | None) -> re.Pattern[str] | None:

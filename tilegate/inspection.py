@@ -24,10 +24,12 @@ def inspect(crew: Crew, record: Record, pattern: str | None, reporter: Reporter)
     Raises:
         UsageError: there are no such cases.
     """
-    crew.start()  # all import at the same time
-    catalogues = {name: _catalogue(crew, name) for name in crew.stages}
+    with record.timed("import"):
+        crew.start()  # all import at the same time
+        catalogues = {name: _catalogue(crew, name) for name in crew.stages}
     cases = _select(*_collect(catalogues), pattern)
-    _identify(crew, cases, record, reporter)
+    with record.timed("compile"):
+        _identify(crew, cases, reporter)
     _assign_roles(cases, record)
     record.cases.update(cases)
     record.save()
@@ -37,14 +39,16 @@ def check(crew: Crew, record: Record, config: GateConfig, reporter: Reporter) ->
     """Check the results of the head in every case, and of the base where it is timed or where the head is wrong."""
     pending = [name for name, case in record.cases.items() if _unchecked(case, "head") or _base_to_check(case)]
     unverified = 0
-    with reporter.phase("check", len(pending)) as phase:
+    with record.timed("check"), reporter.phase("check", len(pending)) as phase:
         for name in pending:
             case = record.cases[name]
             phase.doing(name)
-            if _unchecked(case, "head"):
-                _check(crew, _holder(crew, name), name, case["head"], config)
+            to_check = {holder(crew, name): case["head"]} if _unchecked(case, "head") else {}
             if _base_to_check(case):
-                _check(crew, "base", name, case["base"], config)
+                to_check["base"] = case["base"]
+            _check(crew, name, to_check, config)
+            if _base_to_check(case):  # only now is it known that the head is wrong
+                _check(crew, name, {"base": case["base"]}, config)
             if {case["base"]["status"], case["head"]["status"]} == {"skipped"}:
                 del record.cases[name]
                 phase.done(f"{name}: skipped by the suite")
@@ -142,7 +146,7 @@ def _select(cases: dict[str, Any], modules: list[str], pattern: str | None) -> d
     return chosen
 
 
-def _identify(crew: Crew, cases: dict[str, dict[str, Any]], record: Record, reporter: Reporter) -> None:
+def _identify(crew: Crew, cases: dict[str, dict[str, Any]], reporter: Reporter) -> None:
     """Compile everything at both commits and take the identity of the generated code."""
     timeout = crew.config.compile_timeout
     wanted: dict[str, dict[str, Any]] = {}
@@ -150,7 +154,7 @@ def _identify(crew: Crew, cases: dict[str, dict[str, Any]], record: Record, repo
         if case["base"]["status"] == "ok":
             wanted.setdefault("base", {"cases": []})["cases"].append(case_id)
         if case["head"]["status"] == "ok":
-            wanted.setdefault(_holder(crew, case_id), {"cases": []})["cases"].append(case_id)
+            wanted.setdefault(holder(crew, case_id), {"cases": []})["cases"].append(case_id)
     with reporter.phase("compile", len(cases)) as phase:
         phase.doing("all kernels at both revisions")
         most = max((len(arguments["cases"]) for arguments in wanted.values()), default=0)
@@ -162,7 +166,7 @@ def _identify(crew: Crew, cases: dict[str, dict[str, Any]], record: Record, repo
                 reporter.note(f"compiling all kernels of {name} at once failed ({error.kind}): {error.message}")
         for case_id, case in cases.items():
             phase.doing(case_id)
-            holders = {"base": "base", _holder(crew, case_id): "head"}
+            holders = {"base": "base", holder(crew, case_id): "head"}
             asked = {name: {"case": case_id} for name, side in holders.items() if case[side]["status"] == "ok"}
             for name, answer in crew.request_all("artifacts", timeout, asked).items():
                 side = case[holders[name]]
@@ -194,7 +198,7 @@ def _assign_roles(cases: dict[str, dict[str, Any]], record: Record) -> None:
         cases[case_id]["role"] = "control"
 
 
-def _holder(crew: Crew, case_id: str) -> str:
+def holder(crew: Crew, case_id: str) -> str:
     """Return which stage has the head's version of a case: "new" if only the head's own suite knows it."""
     if "new" not in crew.stages:
         return "head"
@@ -212,13 +216,23 @@ def _base_to_check(case: Mapping[str, Any]) -> bool:
     return _unchecked(case, "base") and (case["role"] != "identical" or case["head"]["status"] != "ok")
 
 
-def _check(crew: Crew, name: str, case_id: str, side: dict[str, Any], config: GateConfig) -> None:
-    try:
-        crew.request(name, "setup", config.compile_timeout, case=case_id)
-        side["checked"] = crew.request(name, "check", config.check_timeout)
-        crew.request(name, "teardown", config.check_timeout)
-    except WorkerError as error:
-        _fail(side, error)
+def _check(crew: Crew, case_id: str, sides: Mapping[str, dict[str, Any]], config: GateConfig) -> None:
+    """Check a case in the workers of that name, all at once; enter in `sides` what came of it."""
+    going = dict(sides)
+    for operation, timeout in (
+        ("setup", config.compile_timeout),
+        ("check", config.check_timeout),
+        ("teardown", config.check_timeout),
+    ):
+        arguments = {name: {"case": case_id} if operation == "setup" else {} for name in going}
+        for name, answer in crew.request_all(operation, timeout, arguments).items():
+            try:
+                answered = answer()
+            except WorkerError as error:
+                _fail(going.pop(name), error)
+            else:
+                if operation == "check":
+                    going[name]["checked"] = answered
 
 
 def _fail(side: dict[str, Any], error: WorkerError) -> None:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import secrets
-from collections.abc import Mapping, Sequence
+import time
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
@@ -64,6 +66,24 @@ class Record:
         """Say that everything was measured, and save."""
         self.document["finished"] = _now()
         self.save()
+
+    def reopen(self) -> None:
+        """Say that something is still to be measured."""
+        self.document["finished"] = None
+
+    @contextlib.contextmanager
+    def timed(self, part: str) -> Iterator[None]:
+        """Add the wall seconds that the context lasts to those of a part of the run; kept by the next `save`."""
+        started = time.monotonic()
+        try:
+            yield
+        finally:
+            self.add_seconds(part, time.monotonic() - started)
+
+    def add_seconds(self, part: str, seconds: float) -> None:
+        """Add to the wall seconds of a part of the run."""
+        parts = self.document.setdefault("stages", {})
+        parts[part] = round(parts.get(part, 0.0) + seconds, 3)
 
 
 def open_record(out: Path, described: Mapping[str, Any], *, seed: int | None, fresh: bool) -> Record:

@@ -163,6 +163,11 @@ class Worker:
         )
         self.send("load", config.import_timeout)
 
+    @property
+    def number(self) -> int:
+        """The process's number."""
+        return self._process.pid
+
     def catalogue(self) -> dict[str, Any]:
         """Wait until the suite is imported; return its cases and the modules that could not be imported.
 
@@ -356,6 +361,10 @@ class Crew:
                 continue
             answers[name] = self._attempt(name, lambda worker: worker.receive(operation, timeout))
         return {name: _outcome(answer) for name, answer in answers.items()}
+
+    def processes(self) -> set[int]:
+        """Return the numbers of the running workers."""
+        return {worker.number for worker in self._workers.values()}
 
     def drop(self, name: str) -> None:
         """End one worker; the next request to it starts a fresh one."""

@@ -353,14 +353,14 @@ def test_a_killed_run_leaves_nothing_in_the_systems_temporary_folder(toy, tmp_pa
 
 def test_one_gate_at_a_time_on_a_device(toy):
     said = []
-    with device_lock.hold("cpu", wait=True, say=said.append):
-        refused = toy.gate("base", "HEAD", *ONE_TOTAL, "--no-wait")
+    with device_lock.hold("cpu", wait=True, who="this test", say=said.append):
+        refused = toy.gate("base", "HEAD", *ONE_TOTAL, "--when-busy", "refuse")
         waiting = toy.start("base", "HEAD", *ONE_TOTAL)
         line = waiting.stderr.readline()
     _, rest = waiting.communicate(timeout=120)
     assert said == []
     assert refused.status == 2
-    assert f"process {os.getpid()} is measuring on cpu" in refused.err
+    assert f"process {os.getpid()} (this test), since " in refused.err
     assert f"waiting: process {os.getpid()}" in line
     assert waiting.returncode == 0, rest  # identical code, and the control stood still
     assert toy.samples()["finished"] is not None

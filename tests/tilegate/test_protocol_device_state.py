@@ -72,13 +72,25 @@ def test_no_tool_at_all_is_said(monkeypatch, tmp_path):
 
 def test_nvml_comes_first(monkeypatch):
     class NVMLError(Exception):
-        pass
+        value = 3
+
+    class NotFoundError(NVMLError):
+        value = 6
 
     def fails(handle: object) -> None:
         raise NVMLError("Not Supported")
 
+    def utilization(handle: object, since: int) -> list[types.SimpleNamespace]:
+        if not samples:
+            raise NotFoundError
+        return [types.SimpleNamespace(pid=pid, smUtil=used) for pid, used in samples]
+
+    samples = [(77, 3), (78, 0), (77, 1), (12, 90)]
+
     pynvml = types.SimpleNamespace(
         NVMLError=NVMLError,
+        NVML_ERROR_NOT_FOUND=6,
+        NVML_PERF_POLICY_THERMAL=1,
         NVML_CLOCK_SM=1,
         NVML_TEMPERATURE_GPU=0,
         nvmlInit=lambda: None,
@@ -88,6 +100,8 @@ def test_nvml_comes_first(monkeypatch):
         nvmlDeviceGetTemperature=lambda handle, kind: 41,
         nvmlDeviceGetPowerUsage=fails,
         nvmlDeviceGetCurrentClocksThrottleReasons=lambda handle: 0x1004,
+        nvmlDeviceGetViolationStatus=lambda handle, policy: types.SimpleNamespace(violationTime=5_000 * policy),
+        nvmlDeviceGetProcessUtilization=utilization,
     )
     monkeypatch.setitem(sys.modules, "pynvml", pynvml)
     assert read_state("cuda", DEVICE) == {
@@ -96,8 +110,12 @@ def test_nvml_comes_first(monkeypatch):
         "sm_clock_max_mhz": 2100,
         "temperature_c": 41,
         "throttle_reasons": ["sw_power_cap", "unknown_0x1000"],
+        "thermal_throttle_counter": 5_000,
+        "busy_processes": [12, 77],
         "unreadable": {"power_w": "NVMLError: Not Supported"},
     }
+    samples.clear()
+    assert read_state("cuda", DEVICE)["busy_processes"] == []
 
 
 @pytest.fixture
@@ -146,11 +164,18 @@ def test_amdsmi_comes_first(monkeypatch):
         amdsmi_get_clock_info=lambda handle, kind: {"clk": 2099, "max_clk": 2100} if handle == "this" else {},
         amdsmi_get_temp_metric=lambda handle, kind, metric: 60,
         amdsmi_get_power_info=lambda handle: {"current_socket_power": "N/A"},
-        amdsmi_get_gpu_metrics_info=lambda handle: {"throttle_status": 0},
+        amdsmi_get_gpu_metrics_info=lambda handle: metrics,
     )
+    metrics = {
+        "throttle_status": 0,
+        "ppt_residency_acc": 9,
+        "socket_thm_residency_acc": 4,
+        "vr_thm_residency_acc": "N/A",
+    }
     monkeypatch.setitem(sys.modules, "amdsmi", amdsmi)
     state = read_state("hip", DEVICE)
-    assert set(state.pop("unreadable")) == {"power_w"}
+    assert set(state.pop("unreadable")) == {"power_w", "occupying_processes"}
+    assert state.pop("thermal_throttle_counter") == 4
     assert state == {
         "source": "amdsmi",
         "sm_clock_mhz": 2099,
@@ -158,6 +183,21 @@ def test_amdsmi_comes_first(monkeypatch):
         "temperature_c": 60,
         "throttle_status": 0,
     }
+
+
+def test_the_compute_driver_says_who_occupies_the_device(tmp_path):
+    for node, location in (("0", 0), ("1", 0x0500), ("2", 0x1B00)):
+        folder = tmp_path / "topology" / "nodes" / node
+        folder.mkdir(parents=True)
+        (folder / "properties").write_text(f"cpu_cores_count 0\nlocation_id {location}\ndomain 0\nsimd_count 1216\n")
+        (folder / "gpu_id").write_text(f"{1000 + int(node)}\n")
+    for process, gpu, count in ((41, 1002, 0), (42, 1002, 304), (43, 1001, 304)):
+        folder = tmp_path / "proc" / str(process) / f"stats_{gpu}"
+        folder.mkdir(parents=True)
+        (folder / "cu_occupancy").write_text(f"{count}\n")
+    assert device_state._occupying_processes("0000:1b:00.0", tmp_path) == [42]
+    with pytest.raises(FileNotFoundError):
+        device_state._occupying_processes("0001:1b:00.0", tmp_path)
 
 
 def test_a_device_without_an_address_is_not_guessed():

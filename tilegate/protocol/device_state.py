@@ -1,13 +1,18 @@
 """What a GPU's sensors say: clock, temperature, power, and why it throttles.
 
 Read through NVML (pynvml) or nvidia-smi on NVIDIA, amdsmi or the amdgpu driver's files on AMD, whichever answers first.
-Units: MHz, degrees Celsius, watts. What cannot be read is named under "unreadable", never guessed.
+Units: MHz, degrees Celsius, watts. What cannot be read is named under "unreadable", never guessed. Beside the obvious:
+
+    thermal_throttle_counter   grows while heat or the board holds the clock down; its unit is the vendor's
+    busy_processes             numbers of the processes whose kernels ran in the last second, ours included (NVML)
+    occupying_processes        numbers of the processes that have waves on the device right now (AMD)
 """
 
 from __future__ import annotations
 
 import shutil
 import subprocess
+import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
@@ -33,6 +38,17 @@ _NVIDIA_SMI_FIELDS = {
     "power_w": "power.draw",
     "throttle_reasons": "clocks_throttle_reasons.active",
 }
+FAST_SOURCES = ("nvml", "amdsmi", "amdgpu")
+"""Sources that answer in a millisecond or a few: fit to be read after every turn. nvidia-smi takes a tenth of a second."""
+
+# amdsmi's accumulators of the time under a limit that is not the power limit.
+_THERMAL_ACCUMULATORS = (
+    "prochot_residency_acc",
+    "socket_thm_residency_acc",
+    "vr_thm_residency_acc",
+    "hbm_thm_residency_acc",
+)
+
 _TOOL_TIMEOUT = 20.0  # seconds; nvidia-smi takes several where no process keeps the driver loaded
 
 
@@ -104,8 +120,22 @@ def _read_nvml(address: str) -> _Readings:
             "temperature_c": lambda: pynvml.nvmlDeviceGetTemperature(handle, pynvml.NVML_TEMPERATURE_GPU),
             "power_w": lambda: pynvml.nvmlDeviceGetPowerUsage(handle) / 1000,
             "throttle_reasons": lambda: _reasons(reasons(handle)),
+            "thermal_throttle_counter": lambda: int(
+                pynvml.nvmlDeviceGetViolationStatus(handle, pynvml.NVML_PERF_POLICY_THERMAL).violationTime
+            ),
+            "busy_processes": lambda: _busy_processes(pynvml, handle),
         }
     )
+
+
+def _busy_processes(pynvml: Any, handle: Any) -> list[int]:
+    try:
+        samples = pynvml.nvmlDeviceGetProcessUtilization(handle, int((time.time() - 1) * 1e6))
+    except pynvml.NVMLError as error:
+        if error.value == pynvml.NVML_ERROR_NOT_FOUND:  # nobody did anything
+            return []
+        raise
+    return sorted({int(sample.pid) for sample in samples if sample.smUtil > 0})
 
 
 def _read_nvidia_smi(address: str) -> _Readings:
@@ -164,8 +194,33 @@ def _read_amdsmi(address: str) -> _Readings:
             "temperature_c": lambda: int(amdsmi.amdsmi_get_temp_metric(handle, hottest, now)),
             "power_w": lambda: int(amdsmi.amdsmi_get_power_info(handle)["current_socket_power"]),
             "throttle_status": lambda: int(amdsmi.amdsmi_get_gpu_metrics_info(handle)["throttle_status"]),
+            "thermal_throttle_counter": lambda: _thermal_counter(amdsmi.amdsmi_get_gpu_metrics_info(handle)),
+            "occupying_processes": lambda: _occupying_processes(address),
         }
     )
+
+
+def _thermal_counter(metrics: Mapping[str, Any]) -> int:
+    counts = [metrics.get(name) for name in _THERMAL_ACCUMULATORS]
+    known = [count for count in counts if isinstance(count, int)]  # "N/A" where the firmware does not count
+    if not known:
+        raise KeyError("no accumulator among the GPU's metrics")
+    return sum(known)
+
+
+def _occupying_processes(address: str, kfd: Path = Path("/sys/class/kfd/kfd")) -> list[int]:
+    """Read the compute driver's files: /proc/PID/stats_GPU/cu_occupancy counts the compute units with waves of a process."""
+    domain, bus, rest = address.split(":")
+    slot, function = rest.split(".")
+    location = int(bus, 16) << 8 | int(slot, 16) << 3 | int(function)
+    for node in sorted((kfd / "topology" / "nodes").iterdir()):
+        lines = [line.split() for line in (node / "properties").read_text(encoding="ascii").splitlines()]
+        facts = {line[0]: int(line[1]) for line in lines if len(line) == 2}
+        if (facts.get("location_id"), facts.get("domain", 0)) == (location, int(domain, 16)):
+            gpu = (node / "gpu_id").read_text(encoding="ascii").strip()
+            counts = (kfd / "proc").glob(f"*/stats_{gpu}/cu_occupancy")
+            return sorted(int(file.parts[-3]) for file in counts if int(file.read_text(encoding="ascii")) > 0)
+    raise FileNotFoundError(f"no node at {address} under {kfd / 'topology' / 'nodes'}")
 
 
 def _read_amdgpu_files(address: str, devices: Path = Path("/sys/bus/pci/devices")) -> _Readings:
@@ -184,6 +239,7 @@ def _read_amdgpu_files(address: str, devices: Path = Path("/sys/bus/pci/devices"
             "sm_clock_mhz": lambda: number("freq1_input") / 1e6,
             "temperature_c": lambda: number("temp2_input", "temp1_input") / 1e3,  # 2 is the junction, 1 the edge
             "power_w": lambda: number("power1_average", "power1_input") / 1e6,
+            "occupying_processes": lambda: _occupying_processes(address),
         }
     )
     return readings, {**missing, "throttle_reasons": "the amdgpu driver has no file for them; install amdsmi"}
