@@ -49,6 +49,8 @@ def advise(verdict: Mapping[str, Any]) -> dict[str, Any]:
             sentence, names = "Renew or remove the expired waivers in tilegate-waivers.toml, then run again:", []
         elif any(cases[name]["verdict"] == "removed" for name in names):
             sentence = "Bring the removed cases back, or name them in allow_removed of the base. To see them:"
+        elif verdict["out_of_time"]:
+            sentence, names = "The same command with a larger --budget, or with none, continues:", []
         elif names:
             sentence, fresh = "Measure these again, on a quieter machine if there is one:", True
         else:

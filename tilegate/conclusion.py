@@ -71,6 +71,11 @@ def disturbances_in_words(report: Mapping[str, Any]) -> str:
     return f"{report['pairs']} of {report['of']} pairs were disturbed ({why})"
 
 
+def unresolved_for_want_of_time(samples: Mapping[str, Any], cases: Entries) -> int:
+    """Return how many cases could not be decided within the time that the run was given."""
+    return sum("stopped" in samples["cases"][name] for name, e in cases.items() if e["verdict"] == "inconclusive")
+
+
 def doubts(
     samples: Mapping[str, Any], cases: Entries, config: GateConfig, *, counted: int, unsettled: int, standing: Standing
 ) -> list[str]:
@@ -90,7 +95,9 @@ def doubts(
     if standing.expired:
         found.append(expired_in_words(standing))
     if unclear := sum(entry["verdict"] == "inconclusive" for entry in cases.values()):
-        found.append(f"{cases_in_words(unclear)} of {len(cases)} could not be decided")
+        out_of_time = unresolved_for_want_of_time(samples, cases)
+        because = f", {out_of_time} for want of time" if out_of_time else ""
+        found.append(f"{cases_in_words(unclear)} of {len(cases)} could not be decided{because}")
     if lost := sum(entry["verdict"] == "removed" and not may_go(name, config) for name, entry in cases.items()):
         found.append(f"{cases_in_words(lost)} removed without leave (allow_removed in the base's pyproject gives it)")
     if unsettled:

@@ -15,11 +15,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from tilegate import advice, conclusion, decision, files, roofline, stats, waivers
 from tilegate.conclusion import EXIT_CODES, percent
 from tilegate.config import THRESHOLDS, GateConfig, from_dict, load_config, to_dict
 from tilegate.decision import DONE, Evidence, Finding, Step
-from tilegate.measured import Measured, UnsoundError, measured
+from tilegate.measured import Measured, UnsoundError, impossible, measured
 from tilegate.waivers import Standing, Waiver
 
 SCHEMA = "tilegate-verdict/1"
@@ -114,10 +116,12 @@ def judge(
     settled: dict[str, dict[str, Any]] = {}
     timed: dict[str, _Judged] = {}
     for name, case in cases.items():
-        verdict = _without_statistics(name, case, config)
+        verdict = _without_statistics(name, case, config, _floor(case, samples))
         if verdict is None:
             try:
-                timed[name] = _Judged(case, _measured(case, terms[name], samples), terms[name])
+                timed[name] = _Judged(
+                    case, measured(case, terms[name].config, samples["target"], _floor(case, samples)), terms[name]
+                )
             except UnsoundError as flaw:
                 verdict = _entry(case, "inconclusive", f"its samples cannot be used: {flaw}")
         if verdict is not None:
@@ -164,6 +168,7 @@ def judge(
         "waivers": _waivers(standing, ordered),
         "stages": dict(samples.get("stages", {})),
         "suspects": len(suspects),
+        "out_of_time": conclusion.unresolved_for_want_of_time(samples, ordered),
         "false_alarm_budget": config.alpha,
         "cases": ordered,
     }
@@ -230,15 +235,16 @@ def _next(m: Measured, terms: Terms, suspects: int = 1) -> Step:
     return DONE if m.short.get(step.action, 0) >= terms.config.replicates else step
 
 
-def _measured(case: Mapping[str, Any], terms: Terms, samples: Mapping[str, Any]) -> Measured:
-    floor = roofline.floor(case.get("work"), samples["environment"])
-    return measured(case, terms.config, samples["target"], floor)
+def _floor(case: Mapping[str, Any], samples: Mapping[str, Any]) -> float:
+    return roofline.floor(case.get("work"), samples["environment"])
 
 
 # --- one case ---------------------------------------------------------------------------------------------------------
 
 
-def _without_statistics(name: str, case: Mapping[str, Any], config: GateConfig) -> dict[str, Any] | None:
+def _without_statistics(
+    name: str, case: Mapping[str, Any], config: GateConfig, floor: float = 0.0
+) -> dict[str, Any] | None:
     """Return the verdict on a case that no timing can change, or None."""
     for of in ("base", "head"):
         if (case[of]["status"] == "failed") != (case[of]["failure"] is not None):
@@ -247,7 +253,7 @@ def _without_statistics(name: str, case: Mapping[str, Any], config: GateConfig) 
         how = _FAILURES[case["base"]["failure"]["kind"]]
         return _entry(case, "inconclusive", f"the base itself {how}", "base")
     if case["base"]["status"] == "missing":
-        return _only_at_the_head(case)
+        return _only_at_the_head(case, floor)
     if case["head"]["status"] == "missing":
         note = "allowed by allow_removed" if conclusion.may_go(name, config) else "not allowed by allow_removed"
         return _entry(case, "removed", f"the head no longer has it ({note})")
@@ -256,7 +262,7 @@ def _without_statistics(name: str, case: Mapping[str, Any], config: GateConfig) 
     return _by_identity(case)
 
 
-def _only_at_the_head(case: Mapping[str, Any]) -> dict[str, Any]:
+def _only_at_the_head(case: Mapping[str, Any], floor: float) -> dict[str, Any]:
     head = case["head"]
     if head["status"] == "failed":
         return _entry(case, "broken", f"new, and it {_FAILURES[head['failure']['kind']]}", "head")
@@ -264,7 +270,12 @@ def _only_at_the_head(case: Mapping[str, Any]) -> dict[str, Any]:
         return _entry(case, "inconclusive", "neither base nor head has it")
     if not head["checked"]:
         return _entry(case, "inconclusive", "new, and its results were not checked")
-    return _entry(case, "new", "the base does not have it, so there is nothing to compare with")
+    turns = case.get("alone", {}).get("turns", [])
+    seconds = float(np.median([np.median(turn) for turn in turns])) if turns else None
+    if seconds is not None and seconds < floor:
+        return _entry(case, "inconclusive", f"new, and its times are impossible: {impossible(seconds, floor)}")
+    entry = _entry(case, "new", "the base does not have it, so there is nothing to compare with")
+    return entry | {"head_seconds": seconds}
 
 
 def _by_identity(case: Mapping[str, Any]) -> dict[str, Any] | None:
@@ -302,7 +313,7 @@ def _gated(
 ) -> dict[str, Any]:
     m, config = j.measured, j.config
     if not m.screen:
-        short = _spoilt(m) or f"it has no screen of {config.screen_pairs} pairs"
+        short = _spoilt(m) or _stopped(j) or f"it has no screen of {config.screen_pairs} pairs"
         return _entry(j.case, "inconclusive", f"not measured: {short}")
     evidence = j.weigh()
     high, about = percent(evidence.interval.high), percent(evidence.interval.estimate)
@@ -313,7 +324,8 @@ def _gated(
             reason = (
                 f"suspicious in the screen ({about}), and confirmed in {count} of {config.replicates} fresh replicates"
             )
-            reason += f": {_spoilt(m)}" if _spoilt(m) else ""
+            because = _spoilt(m) or _stopped(j)
+            reason += f": {because}" if because else ""
         elif not j.terms.gating:
             verdict, reason = "not-gating", f"its noise cannot support the promise; the screen says {about}"
         else:
@@ -325,6 +337,8 @@ def _gated(
     verdict, reason = _in_words(finding, config, about=about, high=high, count=count)
     if finding is not Finding.SLOWER and not j.terms.gating:
         verdict, reason = "not-gating", f"its noise cannot support the promise; {about} in {count} fresh replicates"
+    if finding is Finding.UNDECIDED and _stopped(j):
+        reason += f"; {_stopped(j)}"
     used = None
     if waiver is not None and verdict in ("regressed", "inconclusive"):
         verdict, reason, used = _waived(waiver, finding, evidence, verdict, reason)
@@ -373,6 +387,10 @@ def _spoilt(m: Measured) -> str:
     if not sum(m.short.values()):
         return ""
     return conclusion.disturbances_in_words(conclusion.disturbance_report([m])) + ", which left too few"
+
+
+def _stopped(j: _Judged) -> str:
+    return "the time that the run was given was used up" if "stopped" in j.case else ""
 
 
 def _control(j: _Judged, found: tuple[Finding, float, float] | None, controls: int) -> dict[str, Any]:

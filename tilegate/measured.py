@@ -106,10 +106,7 @@ def measured(case: Mapping[str, Any], config: GateConfig, target: str, floor: fl
     seconds = [float(np.median(_turns(used, side))) if used else None for side in ("base", "head")]
     for side, median in zip(("base", "head"), seconds, strict=True):
         if median is not None and median < floor:
-            raise UnsoundError(
-                f"the {side}'s times are impossible: {_micros(median)} for work that takes this chip at least "
-                f"{_micros(floor)}"
-            )
+            raise UnsoundError(f"the {side}'s times are impossible: {impossible(median, floor)}")
     base_seconds, head_seconds = seconds
     return Measured(
         screen=screen,
@@ -161,5 +158,6 @@ def _turns(pairs: Pairs, side: str) -> list[float]:
     return [float(np.median(pair[side])) for pair in pairs]
 
 
-def _micros(seconds: float) -> str:
-    return f"{1e6 * seconds:.4g} µs"
+def impossible(seconds: float, floor: float) -> str:
+    """Say why a time cannot be."""
+    return f"{1e6 * seconds:.4g} µs for work that takes this chip at least {1e6 * floor:.4g} µs"

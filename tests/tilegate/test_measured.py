@@ -5,9 +5,9 @@ import dataclasses
 
 import numpy as np
 import pytest
-from sample_builder import CONFIG, case, document, pairs
+from sample_builder import CONFIG, case, document, pairs, side
 
-from tilegate import files, judge, roofline
+from tilegate import files, judge, report, roofline
 
 STILL = {"control": case(role="control", seed=9)}
 H200 = {"fingerprint": "f" * 64, "device": {"name": "NVIDIA H200"}}
@@ -219,3 +219,45 @@ def test_of_a_case_that_does_not_gate_only_a_plain_slowdown_is_confirmed():
     assert step(case(-0.3, seconds=8e-6, noise=0.01)) == "done"
     assert step(case(0.3, seconds=8e-6, noise=0.01, confirm=2)) == "done"
     assert step(case(0.0, screen_effect=0.3, seconds=8e-6, noise=0.4, confirm=2)) == "done"
+
+
+# --- what only the head has, and what there was no time for -----------------------------------------------------------
+
+
+def only_at_the_head(seconds):
+    built = case(base=side(None, status="missing"), screen=False)
+    return built | {"alone": {"session": "screen-0", "turns": [[seconds] * 3] * 8}}
+
+
+def test_a_new_case_shows_its_time_and_does_not_gate():
+    verdict = verdict_on({"new": only_at_the_head(1e-4), **STILL})
+    entry = verdict["cases"]["new"]
+    assert (entry["verdict"], entry["head_seconds"], entry["ratio"]) == ("new", 1e-4, None)
+    assert "- new: `new`: 100 µs, the base does not have it" in report.render(verdict)
+    assert verdict["exit_code"] == 0
+    assert verdict_on({"new": only_at_the_head(1e-4)})["exit_code"] == 4  # alone it gates nothing
+    impossible = only_at_the_head(1e-4) | {"work": {"flops": 1e12}}
+    assert verdict_on({"new": impossible, **STILL}, environment=H200)["cases"]["new"]["verdict"] == "inconclusive"
+
+
+@pytest.mark.parametrize(
+    "built",
+    [case(screen=False), case(0.05), case(0.05, confirm=1), case(0.0, noise=0.4, confirm=2, seed=5)],
+    ids=["not screened", "suspicious", "half confirmed", "noisy"],
+)
+def test_what_there_was_no_time_for_is_named_and_can_be_continued(built):
+    verdict = verdict_on({"a": built | {"stopped": "budget"}, "b": case(), **STILL})
+    assert verdict["cases"]["a"]["verdict"] == "inconclusive"
+    assert "the time that the run was given was used up" in verdict["cases"]["a"]["reason"]
+    assert (verdict["exit_code"], verdict["out_of_time"]) == (4, 1)
+    assert "1 case of 3 could not be decided, 1 for want of time" in verdict["reason"]
+    assert "--budget" in verdict["next"]["advice"]
+    assert "--fresh" not in verdict["next"]["command"]
+
+
+def test_what_was_decided_in_time_is_decided():
+    verdict = verdict_on(
+        {"a": case() | {"stopped": "budget"}, "b": case(0.05, confirm=2) | {"stopped": "budget"}, **STILL}
+    )
+    assert [verdict["cases"][name]["verdict"] for name in "ab"] == ["pass", "regressed"]
+    assert verdict["out_of_time"] == 0
