@@ -41,10 +41,23 @@ def lower(id: str, arch: str) -> list[Artifact]:
     Raises:
         ValueError: there is no such kernel.
     """
+    kernel = tilekernels.ForwardKernel(tilekernels.chip_by_name(arch), *_find(id, arch))
+    return [Artifact(made.name, made.source, made.launch, made.resources) for made in kernel.artifacts()]
+
+
+def specification(id: str, arch: str) -> tuple[int, str, bool]:
+    """Return head dimension, dtype and mask (causal?) of one of `configurations(arch)`.
+
+    Raises:
+        ValueError: there is no such kernel.
+    """
+    return _find(id, arch)[0]
+
+
+def _find(id: str, arch: str) -> tuple[tuple[int, str, bool], tilekernels.TileConfig]:
     if id not in _shipped(arch):
         raise ValueError(f"there is no kernel {id!r} on {arch}")
-    kernel = tilekernels.ForwardKernel(tilekernels.chip_by_name(arch), *_shipped(arch)[id])
-    return [Artifact(made.name, made.source, made.launch, made.resources) for made in kernel.artifacts()]
+    return _shipped(arch)[id]
 
 
 @functools.cache
