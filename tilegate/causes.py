@@ -21,7 +21,7 @@ from typing import IO, Any
 
 from tilegate import judge
 from tilegate.progress import Reporter
-from tilegate.protocol import Artifact, digest
+from tilegate.protocol import Artifact, digest, is_call
 from tilegate.samples import Record
 from tilegate.session import Crew, WorkerError
 
@@ -82,9 +82,18 @@ def _attach(crew: Crew, record: Record, names: Sequence[str], arch: str | None, 
                 jobs[key] = fetched
             users.setdefault(key, []).append(name)
         crew.close()  # a machine has better uses for the memory of two idle suites than to hold it while it compiles
-        for key, compared in _compare_all(jobs, arch, deadline):
+        compilable = {key: kernels for key, kernels in jobs.items() if not _is_call(record, users[key])}
+        for key in jobs.keys() - compilable.keys():
+            for name in users[key]:
+                enter(name, settings_changed(*jobs[key]))
+        for key, compared in _compare_all(compilable, arch, deadline):
             for name in users[key]:
                 enter(name, [*settings_changed(*jobs[key]), *compared])
+
+
+def _is_call(record: Record, names: Sequence[str]) -> bool:
+    """Whether these cases, which have their code in common, are calls: their caller waits for Python, not for a kernel."""
+    return all(is_call(record.cases[name]["benchmark"]) for name in names)
 
 
 def settings_changed(base: Kernels, head: Kernels) -> list[str]:
