@@ -68,6 +68,11 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
     diff.add_argument("--head", required=True, metavar="REV", help="what is judged, or WORKTREE")
     diff.add_argument("--out", type=Path, metavar="DIR", help="write isa.json and isa.md to this folder")
     diff.add_argument("--json", action="store_true", help="print JSON instead of the report")
+    diff.add_argument(
+        "--allow-head-waivers",
+        action="store_true",
+        help="let waivers count that the change itself adds to tilegate-waivers.toml; otherwise only the base's do",
+    )
     page = commands.add_parser("page", help="write the page of all tiles' numbers")
     page.add_argument("--out", type=Path, required=True, metavar="FILE", help="the Markdown file")
     page.add_argument(

@@ -3,28 +3,34 @@
 from __future__ import annotations
 
 import argparse
+import datetime
 import fnmatch
 import json
 import re
 import tempfile
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
-from datetime import UTC, datetime
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from tilegate import __version__, files, trees
+from tilegate import __version__, files, trees, waivers
 from tilegate.config import load_config
 from tilegate.isa import command
 from tilegate.isa.analysis import Analysis
-from tilegate.isa.rules import INFO, Difference, compare
+from tilegate.isa.rules import INFO, Difference, compare, waive
 from tilegate.isa.store import default_store
 from tilegate.isa.survey import Survey
+from tilegate.markup import code, prose
+from tilegate.waivers import Standing, Waiver
 
 SCHEMA = "tilegate-isa-diff/1"
 
-_WORST_FIRST = ("broken", "regressed", "inconclusive", "warning", "removed", "improved", "new", "pass", "unchanged")
+_WORST_FIRST = (
+    *("broken", "regressed", "inconclusive", "waived", "warning", "removed", "improved", "new", "pass", "unchanged"),
+)
+_LONGEST = 500  # characters of a message or an id
+_NO_WAIVERS = Standing()
 _EXIT = {"broken": 3, "regressed": 1, "inconclusive": 4}
 
 
@@ -83,8 +89,14 @@ def pair(
     return {key: tuple(cases) for key, cases in pairs.items()}
 
 
-def run_diff(args: argparse.Namespace) -> int:
-    """Carry out `tilegate isa diff`; return the exit code. Raises as `tilegate.isa.command.run`."""
+def run_diff(args: argparse.Namespace, today: datetime.date | None = None) -> int:
+    """Carry out `tilegate isa diff`; return the exit code. Raises as `tilegate.isa.command.run`.
+
+    Args:
+        args: the command line's.
+        today: the day on which waivers must not have expired; by default the day that it is (UTC).
+    """
+    now = datetime.datetime.now(datetime.UTC)
     toolchains = command.toolchains_of(args)
     store = default_store()
     with tempfile.TemporaryDirectory(prefix="tilegate-isa-") as scratch:
@@ -92,30 +104,47 @@ def run_diff(args: argparse.Namespace) -> int:
         surveys, revisions = {}, {}
         for side in ("base", "head"):
             revisions[side] = trees.resolve(repository, getattr(args, side), Path(scratch, f"{side}-objects"))
+        found = waivers.of_revisions(*(trees.file_if_any(repository, r, waivers.FILE) for r in revisions.values()))
+        standing = waivers.resolve(found, today=today or now.date(), allow_head=args.allow_head_waivers).about("isa")
         for side, revision in revisions.items():
             folder = Path(scratch, side)
             with command.lowering_of(repository, revision, revisions["base"], folder, store) as lowering:
                 # Every kernel, whatever -b: a tile that replaces a matching one need not match itself.
                 surveys[side] = command.run_survey(lowering, toolchains, None, side)
         allowed = load_config(trees.read_file(repository, revisions["base"], "pyproject.toml")).allow_removed
-    pairs = tuple(kept for kept in pairs_of(surveys["base"], surveys["head"]) if _matches(kept, args.bench))
-    verdict, code = conclude(pairs, allowed)
+    compared = pairs_of(surveys["base"], surveys["head"])
+    pairs = tuple(waived(kept, standing.counting) for kept in compared if _matches(kept, args.bench))
+    verdict, status = conclude(pairs, allowed, standing)
     document = {
         "schema": SCHEMA,
         "tilegate": __version__,
-        "created": datetime.now(UTC).isoformat(timespec="seconds"),
+        "created": now.isoformat(timespec="seconds"),
         **{side: {"rev": r.rev, "commit": r.commit, "tree": r.tree} for side, r in revisions.items()},
         "verdict": verdict,
-        "exit_code": code,
+        "exit_code": status,
+        "waivers": {
+            group: [waiver.to_json() for waiver in getattr(standing, group)]
+            for group in ("counting", "expired", "refused")
+        },
         "toolchains": {arch: dict(identity) for arch, identity in surveys["base"].toolchains.items()},
         "pairs": [kept.to_json() for kept in pairs],
     }
-    report = render(pairs, verdict, f"{revisions['base'].short} -> {revisions['head'].short}")
+    report = render(pairs, verdict, f"{revisions['base'].short} -> {revisions['head'].short}", standing)
     if args.out:
         files.write_json(args.out / "isa.json", document)
         files.write_text(args.out / "isa.md", report)
     print(json.dumps(document, indent=1) if args.json else report)
-    return code
+    return status
+
+
+def waived(kept: Pair, counting: Sequence[Waiver]) -> Pair:
+    """Return a pair with its failing findings waived for which a waiver gives leave."""
+
+    def waiver_of(rule: str) -> str | None:
+        waiver = waivers.for_finding(counting, rule, kept.cases, kept.head or "")
+        return None if waiver is None else waiver.name
+
+    return replace(kept, difference=waive(kept.difference, waiver_of))
 
 
 def pairs_of(base: Survey, head: Survey) -> Iterator[Pair]:
@@ -135,24 +164,27 @@ def pairs_of(base: Survey, head: Survey) -> Iterator[Pair]:
             yield Pair(arch, before, after, cases, compare(*analyses))
 
 
-def conclude(pairs: tuple[Pair, ...], allowed: Sequence[str] = ()) -> tuple[str, int]:
+def conclude(pairs: tuple[Pair, ...], allowed: Sequence[str] = (), standing: Standing = _NO_WAIVERS) -> tuple[str, int]:
     """Return the run's verdict and exit code: the worst of its pairs, and never a pass for nothing.
 
     Args:
         pairs: what was compared.
         allowed: the base's `allow_removed`, globs of cases that may lose their kernel.
+        standing: the waivers that speak of compiled code; an expired one never passes.
     """
     verdicts = {kept.difference.verdict for kept in pairs}
     # A case that lost its kernel is a hole in the comparison; a kernel that no case ran may go.
     lost = [case for kept in pairs if kept.difference.verdict == "removed" for case in kept.cases]
     if not all(any(fnmatch.fnmatchcase(case, glob) for glob in allowed) for case in lost):
         verdicts.add("inconclusive")
+    if standing.expired:
+        verdicts.add("inconclusive")
     if not pairs:
         return "inconclusive", command.EXIT_NOTHING
     return next(((v, _EXIT[v]) for v in _EXIT if v in verdicts), ("pass", 0))
 
 
-def render(pairs: tuple[Pair, ...], verdict: str, title: str) -> str:
+def render(pairs: tuple[Pair, ...], verdict: str, title: str, standing: Standing = _NO_WAIVERS) -> str:
     """Return the report as Markdown: worst first, kernels without consequences only counted.
 
     Every string that comes from a revision is inside a code span.
@@ -162,24 +194,37 @@ def render(pairs: tuple[Pair, ...], verdict: str, title: str) -> str:
     lines.append(
         ", ".join(f"{counts[name]} {name}" for name in _WORST_FIRST if counts[name]) or "no kernel was compared"
     )
+    for waiver in standing.expired:
+        lines += ["", f"Waiver {prose(waiver.name)} expired on {waiver.expires}: renew or remove it."]
+    for waiver in standing.refused:
+        lines += [
+            "",
+            f"Waiver {prose(waiver.name)} is this change's own and does not count without --allow-head-waivers.",
+        ]
     for kept in sorted(pairs, key=lambda kept: _WORST_FIRST.index(kept.difference.verdict)):
         difference = kept.difference
         if difference.verdict in ("pass", "unchanged") and not difference.changes:
             continue
         name = (
-            _code(kept.head or kept.base or "")
+            _shown(kept.head or kept.base or "")
             if kept.base in (None, kept.head) or kept.head is None
-            else (f"{_code(kept.base or '')} -> {_code(kept.head)}")
+            else (f"{_shown(kept.base or '')} -> {_shown(kept.head)}")
         )
         cases = f", {len(kept.cases)} cases" if kept.cases else ""
         lines += ["", f"**{difference.verdict}** {kept.arch} {name}{cases}", ""]
         lines += [
-            f"- {change.severity}: {_code(change.message)}" for change in difference.changes if change.severity != INFO
+            f"- {change.severity}{f' by {prose(change.waiver)}' if change.waiver else ''}: {_shown(change.message)}"
+            for change in difference.changes
+            if change.severity != INFO
         ]
         rest = [change.message for change in difference.changes if change.severity == INFO]
         if rest:
-            lines.append(f"- also: {'; '.join(_code(message) for message in rest)}")
+            lines.append(f"- also: {'; '.join(_shown(message) for message in rest)}")
     return "\n".join(lines) + "\n"
+
+
+def _shown(text: str) -> str:
+    return code(text, _LONGEST)
 
 
 def _suffix(id: str) -> str:
@@ -189,11 +234,3 @@ def _suffix(id: str) -> str:
 def _matches(kept: Pair, pattern: str | None) -> bool:
     texts = (kept.base or "", kept.head or "", *kept.cases)
     return pattern is None or any(re.search(pattern, text) for text in texts)
-
-
-def _code(text: str) -> str:
-    """Put text into a code span that nothing in it can end."""
-    shown = "".join(character if character.isprintable() else "?" for character in text)
-    fence = "`" * (1 + max((len(run) for run in re.findall("`+", shown)), default=0))
-    pad = " " if "`" in shown else ""
-    return f"{fence}{pad}{shown}{pad}{fence}"

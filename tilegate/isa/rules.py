@@ -7,13 +7,13 @@ fit. What merely tends to be slower, or rests on an estimate, warns. The measure
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from tilegate.isa.analysis import Analysis
 from tilegate.isa.figures import Counts, Figures
 
-REGRESSED, WARNING, IMPROVED, INFO = "regressed", "warning", "improved", "info"
-_ORDER = (REGRESSED, WARNING, IMPROVED, INFO)
+REGRESSED, WAIVED, WARNING, IMPROVED, INFO = "regressed", "waived", "warning", "improved", "info"
+_ORDER = (REGRESSED, WAIVED, WARNING, IMPROVED, INFO)
 
 _NARROW = 2  # bytes a lane: an LDS access of so few moves at most half of what a bank could
 _SHARE = 0.05  # relative change of an estimate that is worth a word
@@ -26,13 +26,15 @@ class Change:
 
     Attributes:
         rule: name of the rule, stable.
-        severity: "regressed", "warning", "improved" or "info".
+        severity: "regressed", "waived" (it would be "regressed"), "warning", "improved" or "info".
         message: what changed, with both numbers.
+        waiver: name of the waiver that applies, or None.
     """
 
     rule: str
     severity: str
     message: str
+    waiver: str | None = None
 
 
 @dataclass(frozen=True)
@@ -40,7 +42,7 @@ class Difference:
     """All that changed between a kernel at the base and at the head.
 
     Attributes:
-        verdict: "unchanged" (same source and launch), "pass", "improved", "warning", "regressed", "broken",
+        verdict: "unchanged" (same source and launch), "pass", "improved", "warning", "waived", "regressed", "broken",
             "inconclusive" (the base itself is broken), "new" or "removed".
         changes: worst first.
     """
@@ -82,9 +84,25 @@ def compare(base: Analysis | None, head: Analysis | None) -> Difference:  # noqa
     return Difference(_verdict(changes), changes)
 
 
+def waive(difference: Difference, waiver_of: Callable[[str], str | None]) -> Difference:
+    """Return the difference with its failing changes waived for which `waiver_of` names a waiver, by their rule.
+
+    A kernel that is broken stays broken: it can be slow for a while, but not wrong.
+    """
+    if difference.verdict != REGRESSED:
+        return difference
+    changes = tuple(
+        replace(change, severity=WAIVED, waiver=name)
+        if change.severity == REGRESSED and (name := waiver_of(change.rule)) is not None
+        else change
+        for change in difference.changes
+    )
+    return Difference(_verdict(changes), tuple(sorted(changes, key=lambda change: _ORDER.index(change.severity))))
+
+
 def _verdict(changes: tuple[Change, ...]) -> str:
     severities = {change.severity for change in changes}
-    return next((severity for severity in (REGRESSED, WARNING, IMPROVED) if severity in severities), "pass")
+    return next((severity for severity in (REGRESSED, WAIVED, WARNING, IMPROVED) if severity in severities), "pass")
 
 
 def _changes(base: Figures, head: Figures) -> Iterator[Change]:

@@ -6,6 +6,7 @@ The compiler answers with clang 19's listing of loop.hip, edited as comments in 
 from __future__ import annotations
 
 import argparse
+import datetime
 import json
 import os
 import subprocess
@@ -13,6 +14,7 @@ import sys
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import jsonschema
 import pytest
@@ -20,6 +22,7 @@ from isa_fixtures import DATA
 
 from tilegate import isa
 from tilegate.files import UsageError, load_schema
+from tilegate.isa import compare
 
 COMPILER = f"""#!{sys.executable}
 import re, sys
@@ -277,6 +280,82 @@ def test_diff_judges_a_planted_change(
     assert code == status
     assert pairs["small"]["difference"]["verdict"] == verdict  # type: ignore[index]
     assert pairs["large"]["difference"]["verdict"] == "unchanged"  # type: ignore[index]
+
+
+WAIVER = """
+[waiver.known]
+cases = "toy.Run.latency_run('short')"
+isa = ["spills"]
+expires = 2026-06-15
+reason = "x"
+link = "https://example.org/1"
+"""
+LAST_DAY = datetime.date(2026, 6, 15)
+SPILLS = {"edit": {".vgpr_spill_count": 3, ".private_segment_fixed_size": 12}}
+
+
+@pytest.fixture
+def on(monkeypatch: pytest.MonkeyPatch) -> Callable[[datetime.date], None]:
+    """Set the day on which `isa diff` runs."""
+    original = compare.run_diff
+    return lambda day: monkeypatch.setattr(compare, "run_diff", lambda args: original(args, today=day))
+
+
+def test_diff_lets_a_waived_finding_pass_openly(
+    toy: Toy, run: Callable[..., tuple[int, str, str]], on: Callable[[datetime.date], None]
+) -> None:
+    toy.write("tilegate-waivers.toml", WAIVER)
+    toy.commit()
+    toy.set({"small": SPILLS, "large": {}})
+    on(LAST_DAY)
+    code, pairs = diff(run)
+    difference: Any = pairs["small"]["difference"]
+    assert (code, difference["verdict"]) == (0, "waived")
+    assert [(c["severity"], c["waiver"]) for c in difference["changes"] if c["rule"] == "spills"] == [
+        ("waived", "known")
+    ]
+    _, report, _ = run("diff", "--base", "HEAD", "--head", "WORKTREE")
+    assert "1 waived, 1 unchanged" in report
+    assert "- waived by known: `spilled vector registers 0 -> 3" in report
+
+    toy.set({"small": {}, "large": SPILLS})  # another case's kernel
+    assert diff(run)[0] == 1
+    toy.set({"small": SPILLS}, {"short": "small", "long": "small"})  # one of two cases
+    assert diff(run)[0] == 1
+    toy.set({"small": {"edit": {**SPILLS["edit"], ".vgpr_count": 300}}, "large": {}})  # another rule besides
+    assert diff(run)[0] == 1
+    toy.set({"small": {"lds": 65536}, "large": {}})
+    assert diff(run)[0] == 3
+
+
+def test_diff_fails_by_the_name_of_an_expired_waiver(
+    toy: Toy, run: Callable[..., tuple[int, str, str]], on: Callable[[datetime.date], None]
+) -> None:
+    toy.write("tilegate-waivers.toml", WAIVER)
+    toy.commit()
+    on(LAST_DAY + datetime.timedelta(days=1))
+    code, pairs = diff(run)
+    assert (code, pairs["run"]["verdict"]) == (4, "inconclusive")
+    assert "Waiver known expired on 2026-06-15" in run("diff", "--base", "HEAD", "--head", "WORKTREE")[1]
+    toy.set({"small": SPILLS, "large": {}})
+    assert diff(run)[0] == 1
+    toy.set({"small": {}, "large": {}})
+    (toy.path / "tilegate-waivers.toml").unlink()
+    assert diff(run)[0] == 0
+
+
+def test_diff_takes_waivers_of_the_change_itself_only_with_leave(
+    toy: Toy, run: Callable[..., tuple[int, str, str]], on: Callable[[datetime.date], None]
+) -> None:
+    toy.write("tilegate-waivers.toml", WAIVER)
+    toy.set({"small": SPILLS, "large": {}})
+    on(LAST_DAY)
+    code, pairs = diff(run)
+    assert (code, [w["name"] for w in pairs["run"]["waivers"]["refused"]]) == (1, ["known"])  # type: ignore[index]
+    assert diff(run, "--allow-head-waivers")[0] == 0
+    toy.write("tilegate-waivers.toml", WAIVER.replace("spills", "everything"))
+    with pytest.raises(UsageError, match=r"of the head, line 2: waiver\.known\.isa"):
+        diff(run)
 
 
 def test_diff_sees_an_improvement(toy: Toy, run: Callable[..., tuple[int, str, str]]) -> None:

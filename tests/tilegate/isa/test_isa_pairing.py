@@ -65,6 +65,6 @@ def test_a_case_may_lose_its_kernel_with_the_base_s_leave() -> None:
 
 def test_names_from_a_revision_cannot_leave_their_code_span() -> None:
     report = render((made("warning", name="a`b``c\n# heading", message="`<img src=x>`"),), "pass", "base -> head")
-    assert "``` a`b``c?# heading ```" in report
+    assert "``` a`b``c # heading ```" in report
     assert "`` `<img src=x>` ``" in report
     assert "\n# heading" not in report
