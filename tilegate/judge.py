@@ -106,7 +106,7 @@ def judge(
             samples give the same verdict for ever.
 
     Raises:
-        UsageError: the samples' own configuration or waivers are needed and are not valid.
+        UsageError: the samples' own configuration, waivers or date are needed and are not valid.
     """
     config = config or from_dict(samples["config"], "config in the samples")
     standing = _standing(samples, waived, allow_head_waivers, today)
@@ -190,8 +190,14 @@ def _standing(
         waived = waivers.from_samples(samples.get("waivers", []))
     if allow_head is None:
         allow_head = bool(samples.get("allow_head_waivers", False))
-    day = today or datetime.date.fromisoformat(samples["created"][:10])
-    return waivers.resolve(waived, today=day, allow_head=allow_head).about("ceiling")
+    return waivers.resolve(waived, today=today or _day_of(samples), allow_head=allow_head).about("ceiling")
+
+
+def _day_of(samples: Mapping[str, Any]) -> datetime.date:
+    try:
+        return datetime.date.fromisoformat(samples["created"][:10])
+    except ValueError:
+        raise files.UsageError(f"at /created: {samples['created'][:40]} is no date") from None
 
 
 def _waivers(standing: Standing, cases: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
