@@ -17,6 +17,7 @@ from tilegate.budget import Budget
 from tilegate.config import GateConfig
 from tilegate.decision import Step
 from tilegate.disturbance import Patience
+from tilegate.files import UsageError
 from tilegate.progress import Reporter
 from tilegate.session import Crew, Stage, WorkerError
 
@@ -196,7 +197,30 @@ def _start(timing: Timing, crew: Crew, names: Sequence[str]) -> None:
             here = {case["id"] for case in crew.worker(stage).catalogue()["cases"]}
             known[stage] = {"cases": [name for name in names if name in here]}
     crew.request_all("precompile", timing.config.compile_timeout, known)
+    _verify_sides(timing, crew, names)
     timing.budget.startup = max(timing.budget.startup, time.monotonic() - started)
+
+
+def _verify_sides(timing: Timing, crew: Crew, names: Sequence[str]) -> None:
+    """Ask both sides for the code of one case that differs, and see that neither has the other's.
+
+    Raises:
+        UsageError: the sides are exchanged, so that a slowdown would be called an improvement.
+    """
+    recorded = {name: [timing.record.cases[name][side]["identity"] for side in duet.SIDES] for name in names}
+    telling = next((name for name, (base, head) in recorded.items() if None not in (base, head) and base != head), None)
+    if telling is None or not set(duet.SIDES) <= set(crew.stages):
+        return
+    asked = {side: {"case": telling} for side in duet.SIDES}
+    found = []
+    for answer in crew.request_all("artifacts", timing.config.compile_timeout, asked).values():
+        with contextlib.suppress(WorkerError):  # fails again with its case
+            found.append(answer()["identity"])
+    if found == recorded[telling][::-1]:
+        raise UsageError(
+            f"base and head are exchanged: the base's process has the head's code for {telling}; nothing it measured "
+            "was kept. Please report this, it is a defect of tilegate"
+        )
 
 
 def _one(timing: Timing, crew: Crew, what: tuple[str, str, int], warm_up: float) -> duet.SideError | None:
