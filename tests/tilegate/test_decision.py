@@ -4,7 +4,6 @@ import dataclasses
 import math
 from collections import Counter
 
-import gate_simulation
 import numpy as np
 import pytest
 from gate_simulation import CONFIG, rates, traces
@@ -77,14 +76,6 @@ def test_the_model_covers_the_bias_that_was_measured():
         measured = math.sqrt(stats.between_variance(estimates, errors))
         # 10 (or 5) replicates know a standard deviation to about 25 (40) %.
         assert measured <= 1.7 * CONFIG.bias["cuda"].at(trace.seconds), trace.name
-
-
-def test_planting_is_what_the_simulation_says(monkeypatch):
-    trace = dataclasses.replace(REAL[0], replicates=(Replicate(np.zeros(24), (True, False) * 12),) * 9)
-    drawn = gate_simulation.measure(
-        gate_simulation.start(trace, 0.03, np.random.default_rng(0)), 16, np.random.default_rng(0)
-    )
-    assert drawn.ratios == pytest.approx([math.log(1.03)] * 16)
 
 
 # --- error rates ------------------------------------------------------------------------------------------------------
