@@ -33,7 +33,7 @@ class Measured:
         pairs: how many pairs there are, the disturbed ones included.
         bias: expected standard deviation of a replicate's bias, in log ratio.
         base_seconds, head_seconds: medians over the pairs that count; None if there are none.
-        turns: of each replicate of both stages, the median seconds of base's and of head's turns.
+        turns: of each replicate of both stages, the median seconds of base's and of head's turns, pair by pair.
     """
 
     screen: tuple[Replicate, ...]
@@ -44,7 +44,7 @@ class Measured:
     bias: float
     base_seconds: float | None
     head_seconds: float | None
-    turns: tuple[tuple[tuple[float, ...], tuple[float, ...]], ...]
+    turns: tuple[tuple[stats.Array, stats.Array], ...]
 
     def stage(self) -> tuple[Replicate, ...]:
         """The replicates that count: selection by the screen has biased its own pairs, so they do not mix."""
@@ -97,13 +97,17 @@ def measured(case: Mapping[str, Any], config: GateConfig, target: str, floor: fl
             short[stage] += 1
     if len(usable["confirm"]) > config.max_replicates:
         raise UnsoundError(f"more than {config.max_replicates} replicates: it was measured until it pleased")
-    screen, confirmation = (tuple(map(_replicate, usable[stage])) for stage in ("screen", "confirm"))
+    turns = {stage: [_turns(pairs) for pairs in usable[stage]] for stage in wanted}
+    screen, confirmation = (
+        tuple(_replicate(pairs, *medians) for pairs, medians in zip(usable[stage], turns[stage], strict=True))
+        for stage in ("screen", "confirm")
+    )
     if confirmation and not screen:
         raise UnsoundError("it was confirmed without a screen")
     if len(confirmation) >= config.replicates and decision.one_order(confirmation):
         raise UnsoundError("one side was first in nearly every pair, so the order is mistaken for a change")
-    used = [pair for pairs in usable["confirm"] or usable["screen"] for pair in pairs]
-    seconds = [float(np.median(_turns(used, side))) if used else None for side in ("base", "head")]
+    used = turns["confirm"] or turns["screen"]
+    seconds = [float(np.median(np.concatenate([of[i] for of in used]))) if used else None for i in (0, 1)]
     for side, median in zip(("base", "head"), seconds, strict=True):
         if median is not None and median < floor:
             raise UnsoundError(f"the {side}'s times are impossible: {impossible(median, floor)}")
@@ -117,10 +121,7 @@ def measured(case: Mapping[str, Any], config: GateConfig, target: str, floor: fl
         bias=config.bias[target].at(base_seconds) if base_seconds else math.inf,
         base_seconds=base_seconds,
         head_seconds=head_seconds,
-        turns=tuple(
-            (tuple(_turns(pairs, "base")), tuple(_turns(pairs, "head")))
-            for pairs in (*usable["screen"], *usable["confirm"])
-        ),
+        turns=(*turns["screen"], *turns["confirm"]),
     )
 
 
@@ -147,15 +148,12 @@ def _check_replicates(replicates: Sequence[Mapping[str, Any]], config: GateConfi
                 raise UnsoundError(f"a turn has fewer than {config.min_launches} launches")
 
 
-def _replicate(pairs: Pairs) -> Replicate:
-    return Replicate(
-        ratios=stats.log_ratios([p["base"] for p in pairs], [p["head"] for p in pairs]),
-        head_first=tuple(p["order"] == 1 for p in pairs),
-    )
+def _turns(pairs: Pairs) -> tuple[stats.Array, stats.Array]:
+    return stats.medians([pair["base"] for pair in pairs]), stats.medians([pair["head"] for pair in pairs])
 
 
-def _turns(pairs: Pairs, side: str) -> list[float]:
-    return [float(np.median(pair[side])) for pair in pairs]
+def _replicate(pairs: Pairs, base: stats.Array, head: stats.Array) -> Replicate:
+    return Replicate(ratios=np.log(head) - np.log(base), head_first=tuple(pair["order"] == 1 for pair in pairs))
 
 
 def impossible(seconds: float, floor: float) -> str:

@@ -69,7 +69,7 @@ def grouped(values: Sequence[float] | Array, groups: int, least: int) -> Groups 
     )
 
 
-def between_turns(base: Sequence[float], head: Sequence[float], smallest: float) -> float | None:
+def between_turns(base: Sequence[float] | Array, head: Sequence[float] | Array, smallest: float) -> float | None:
     """Return how far apart the modes are between which a side switches from turn to turn, or None.
 
     Looked for in the pairs' ratios, which fall into two groups if one side switches and into three if both do, and in

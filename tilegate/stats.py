@@ -41,12 +41,23 @@ def log_ratios(base: Sequence[Sequence[float]], head: Sequence[Sequence[float]])
     """
     if len(base) != len(head):
         raise ValueError(f"{len(base)} turns of base, {len(head)} of head: a pair needs both")
-    medians = np.array([[np.median(b), np.median(h)] for b, h in zip(base, head, strict=True)], dtype=np.float64)
-    medians = medians.reshape(-1, 2)
-    if not (np.isfinite(medians) & (medians > 0)).all():
-        raise ValueError("every median must be a positive finite number of seconds")
-    ratios: Array = np.log(medians[:, 1]) - np.log(medians[:, 0])
+    ratios: Array = np.log(medians(head)) - np.log(medians(base))
     return ratios
+
+
+def medians(turns: Sequence[Sequence[float]]) -> Array:
+    """Return the median of every turn, given the seconds of each launch.
+
+    Raises:
+        ValueError: a median that is no positive finite number.
+    """
+    if len({len(turn) for turn in turns}) == 1:  # nearly always, and a hundred times as fast as one by one
+        found: Array = np.median(np.asarray(turns, dtype=np.float64), axis=1)
+    else:
+        found = np.array([np.median(turn) for turn in turns], dtype=np.float64)
+    if not (np.isfinite(found) & (found > 0)).all():
+        raise ValueError("every median must be a positive finite number of seconds")
+    return found
 
 
 def walsh_averages(d: Array) -> Array:
