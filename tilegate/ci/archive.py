@@ -16,7 +16,6 @@ from tilegate.files import UsageError
 
 MAX_ARCHIVE_BYTES = 128 * 2**20
 _MOST_ENTRIES = 16
-_CHUNK = 1 << 20
 
 
 class HostileArchiveError(UsageError):
@@ -69,11 +68,8 @@ def _check(entry: zipfile.ZipInfo, limits: Mapping[str, int], found: Mapping[str
 
 
 def _content(opened: zipfile.ZipFile, entry: zipfile.ZipInfo, limit: int) -> bytes:
-    parts, size = [], 0
     with opened.open(entry) as stream:
-        while chunk := stream.read(_CHUNK):
-            size += len(chunk)
-            if size > limit:  # it declared less than it holds
-                raise HostileArchiveError(f"{entry.filename} in the artifact has more than {limit} bytes")
-            parts.append(chunk)
-    return b"".join(parts)
+        content = stream.read(limit + 1)  # without a number it would inflate 2 GiB before it counts them
+    if len(content) > limit:
+        raise HostileArchiveError(f"{entry.filename} in the artifact has more than {limit} bytes")
+    return content

@@ -1,0 +1,39 @@
+"""Fixtures of the tests of `tilegate ci`: a repository with a change in it, on a small GitHub."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import pytest
+
+sys.path.insert(0, str(Path(__file__).parents[1]))  # the builders of samples and toy repositories are shared
+
+import change
+import fake_github
+
+
+@pytest.fixture
+def project(tmp_path):
+    return change.make(tmp_path / "project")
+
+
+@pytest.fixture
+def github(project):
+    with fake_github.serve(project.path) as state:
+        yield state
+
+
+@pytest.fixture(autouse=True)
+def apart(monkeypatch, tmp_path):
+    """Nothing of the workflow that these tests may run in reaches them, and they reach nothing of its."""
+    for name in (
+        "GITHUB_OUTPUT",
+        "GITHUB_STEP_SUMMARY",
+        "GITHUB_EVENT_PATH",
+        "GITHUB_TOKEN",
+        "RUNNER_TEMP",
+        "RUNNER_NAME",
+    ):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))

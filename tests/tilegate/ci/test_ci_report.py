@@ -1,0 +1,650 @@
+"""From a run to checks and comment: what an honest run gives, and what each forgery gives instead of a pass."""
+
+import io
+import json
+import zipfile
+
+import change
+import fake_github
+import payloads
+import pytest
+import sample_builder
+from change import CASE, EXPECTED, packed
+
+from tilegate.ci import archive, event, report
+from tilegate.files import UsageError
+
+APPROVED = [{"state": "approved", "comment": "", "environments": [{"name": "bench-outside"}], "user": {"login": "m"}}]
+SLOWER = {CASE: sample_builder.case(0.10, confirm=2)}
+HOSTILE = [
+    "$(touch /tmp/owned)",
+    "`touch /tmp/owned`",
+    "'; touch /tmp/owned; '",
+    "a\n::set-output name=x::y",
+    "<img src=x onerror=alert(1)>",
+    "</details> @octo-org/everyone [click](javascript:alert(1))",
+    "| a | b |\n|---|---|",
+    "<!-- tilegate report -->",
+    "```\n# not code any more",
+    "\u202egnp.exe",
+]
+
+
+def deliver(github, project, head, *, samples=None, plan=None):
+    github.add_pull(head)
+    if plan is not False:
+        github.add_artifact("plan", {"plan.json": packed(plan or project.plan(head))}, head)
+    if samples is not False:
+        document = samples or project.samples(head)
+        content = document if isinstance(document, bytes) else packed(document)
+        github.add_artifact("samples", {"samples.json": content}, head)
+    github.approvals = list(APPROVED)
+
+
+def conclude(github, project, head, **run):
+    of = event.finished_run(payloads.workflow_run(head, **run))
+    return report.publish(github.client(), of, project.path, EXPECTED)
+
+
+def outcome(github, name="tilegate/latency"):
+    check = github.check(name)
+    return check["conclusion"], check["output"]["summary"]
+
+
+def comment(github):
+    (found,) = [c for c in github.comments.get(7, []) if c["user"]["login"] == "github-actions[bot]"]
+    return found["body"]
+
+
+def refused(github, words, *, conclusion=None, name="tilegate/latency"):
+    """No pass, and the reason says what is wrong."""
+    found, summary = outcome(github, name)
+    assert found in ("failure", "action_required")  # GitHub lets "neutral" and "skipped" through
+    assert conclusion in (None, found)
+    assert words.lower() in summary.lower()
+
+
+def test_an_honest_run_passes(github, project):
+    head = project.change()
+    deliver(github, project, head)
+    conclude(github, project, head)
+    conclusion, summary = outcome(github)
+    assert conclusion == "success"
+    assert "PASS" in summary
+    assert outcome(github, "tilegate/isa")[0] == "success"
+    assert "PASS" in comment(github)
+    assert f"/actions/runs/{payloads.RUN_ID}/artifacts/12" in comment(github)  # the raw samples
+
+
+def test_a_slower_kernel_fails_and_the_comment_shows_it(github, project):
+    head = project.change()
+    deliver(github, project, head, samples=project.samples(head, cases=SLOWER))
+    conclude(github, project, head, conclusion="failure")
+    assert outcome(github)[0] == "failure"
+    assert "REGRESSED" in comment(github)
+    assert "+9.9 %" in comment(github)
+    base = project.git("rev-parse", "main")
+    assert f"tilegate gate --base {base[:12]} --head {head[:12]}" in comment(github)  # how to see it at home
+
+
+@pytest.mark.parametrize(
+    ("cases", "finished"),
+    [
+        ({CASE: sample_builder.case(0.0)}, None),
+        ({CASE: sample_builder.case(0.02, confirm=0)}, "2026-01-01T00:05:00Z"),
+        ({CASE: sample_builder.case(role="identical", screen=False)}, "2026-01-01T00:05:00Z"),
+    ],
+    ids=["interrupted", "unconfirmed", "nothing measured"],
+)
+def test_partial_samples_are_no_pass(github, project, cases, finished):
+    head = project.change()
+    deliver(github, project, head, samples=project.samples(head, cases=cases, finished=finished))
+    conclude(github, project, head)
+    refused(github, "INCONCLUSIVE", conclusion="action_required")
+
+
+@pytest.mark.parametrize("conclusion", ["success", "failure", "cancelled", "timed_out", "action_required", "skipped"])
+def test_missing_samples_are_no_pass_however_the_run_ended(github, project, conclusion):
+    head = project.change()
+    deliver(github, project, head, samples=False)
+    conclude(github, project, head, conclusion=conclusion)
+    refused(github, "No verdict", conclusion="action_required")
+
+
+def test_nothing_at_all_is_no_pass(github, project):
+    head = project.change()
+    deliver(github, project, head, samples=False, plan=False)
+    conclude(github, project, head)
+    refused(github, "No verdict")
+    refused(github, "not compiled", name="tilegate/isa")
+
+
+def test_a_change_of_the_documentation_needs_no_gpu(github, project):
+    head = project.change("docs/new.md", "words")
+    deliver(github, project, head, samples=False, plan=False)  # not even a plan has to be believed
+    conclude(github, project, head)
+    assert outcome(github)[0] == "success"
+    assert "nothing to measure" in outcome(github)[1].lower()
+    assert outcome(github, "tilegate/isa")[0] == "success"
+
+
+def test_equal_code_needs_no_gpu(github, project):
+    head = project.change()
+    deliver(github, project, head, samples=False, plan=project.plan(head, measure=False, identities=("a", "a")))
+    conclude(github, project, head)
+    assert outcome(github)[0] == "success"
+
+
+def test_a_plan_that_lies_about_what_it_found_is_not_believed(github, project):
+    head = project.change()
+    deliver(
+        github, project, head, samples=False, plan=project.plan(head, measure=False, identities=("a", "b"), changed=[])
+    )
+    conclude(github, project, head)
+    refused(github, "no samples")
+
+
+def test_a_suite_that_times_calls_has_to_be_measured_when_the_package_changes(github, project):
+    project.write(change.SUITE, "class Scale:\n    def call_scale(self, name):\n        pass\n")
+    project.commit("Time calls, too")
+    head = project.change()
+    deliver(github, project, head, samples=False, plan=project.plan(head, measure=False, identities=("a", "a")))
+    conclude(github, project, head)
+    refused(github, "no samples")
+
+
+def test_compiled_code_that_cannot_run_fails_its_check(github, project):
+    head = project.change()
+    plan = project.plan(head)
+    problem = {"check": "lds", "severity": "broken", "message": "LDS 67,584 bytes, limit 65,536"}
+    plan["isa"]["head"] = project.survey(head, "b", problems=[problem])
+    deliver(github, project, head, plan=plan)
+    conclude(github, project, head)
+    assert outcome(github, "tilegate/isa")[0] == "failure"
+    assert "67,584" in comment(github)
+
+
+def test_a_suite_without_a_list_of_kernels_has_no_check_of_them(github, project):
+    project.git("rm", "--quiet", "benchmarks/kernels.py")
+    project.commit("List nothing")
+    head = project.change()
+    deliver(github, project, head, plan=project.plan(head, isa=None, isa_missing="has no kernels to list"))
+    conclude(github, project, head)
+    assert outcome(github, "tilegate/isa")[0] == "neutral"
+    assert outcome(github)[0] == "success"
+
+
+# --- one comment, two checks
+
+
+def test_there_is_one_comment_and_it_is_changed_in_place(github, project):
+    head = project.change()
+    deliver(github, project, head, samples=project.samples(head, cases=SLOWER))
+    github.comments[7] = [
+        {"id": n, "user": {"login": "stranger"}, "body": "<!-- tilegate report -->\nall is well"} for n in range(3)
+    ]
+    conclude(github, project, head)
+    first = comment(github)
+    github.add_artifact("samples", {"samples.json": packed(project.samples(head))}, head)  # measured again
+    conclude(github, project, head, run_attempt=2)
+    assert "REGRESSED" in first
+    assert "PASS" in comment(github)
+    assert [c["body"] for c in github.comments[7][:3]] == ["<!-- tilegate report -->\nall is well"] * 3
+
+
+def test_a_run_that_begins_again_takes_back_what_was_concluded(github, project):
+    head = project.change()
+    deliver(github, project, head)
+    conclude(github, project, head)
+    assert github.check("tilegate/latency")["conclusion"] == "success"
+    assert conclude(github, project, head, action="requested").findings == ()
+    for name in ("tilegate/latency", "tilegate/isa"):
+        assert (github.check(name)["status"], github.check(name)["conclusion"]) == ("in_progress", None)
+    github.artifacts.clear()
+    conclude(github, project, head, conclusion="cancelled")
+    refused(github, "No verdict")
+
+
+def test_a_report_that_is_too_long_is_cut_where_it_harms_nothing(github, project):
+    head = project.change()
+    cases = {f"{CASE} {'x' * 300} {n}": sample_builder.case(0.1, confirm=2, seed=n) for n in range(4)}
+    plan = project.plan(head)
+    for side, identity in (("base", "a"), ("head", "b")):
+        kernels = plan["isa"][side]["kernels"]["gfx942"]
+        for n in range(700):
+            broken = [{"check": "lds", "severity": "broken", "message": "y" * 200}] if side == "head" else []
+            one = {"cases": [], "arch": "gfx942", "figures": None, "problems": broken, "identity": identity}
+            kernels[f"kernel {n}"] = one
+    deliver(github, project, head, samples=project.samples(head, cases=cases), plan=plan)
+    conclude(github, project, head)
+    assert "REGRESSED" in comment(github)
+    assert "too long" in comment(github)
+    assert comment(github).count("<details>") == comment(github).count("</details>")
+    assert outcome(github, "tilegate/isa")[0] == "failure"
+
+
+# --- whose run is it
+
+
+def test_a_commit_that_is_no_longer_the_head_comes_too_late(github, project):
+    head = project.change()
+    deliver(github, project, head)
+    project.git("switch", "--quiet", "topic")
+    project.write(change.PACKAGE, "SPEED = 3\n")
+    github.pulls[0]["head"]["sha"] = project.commit("Push again")
+    conclude(github, project, head)
+    refused(github, "too late")
+    assert github.comments == {}
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"path": ".github/workflows/evil.yml"},  # it may be called bench-pr, too
+        {"event": "push"},
+        {"head_repository": None},
+        {"head_branch": "another"},
+    ],
+    ids=["workflow", "event", "repository", "branch"],
+)
+def test_a_run_that_is_not_of_the_pull_request_says_nothing_about_it(github, project, changes):
+    head = project.change()
+    deliver(github, project, head)
+    conclude(github, project, head, **changes)
+    refused(github, "No verdict")
+    assert github.comments == {}
+
+
+def test_another_fork_with_the_same_names_is_another_pull_request(github, project):
+    head = project.change()
+    deliver(github, project, head)
+    github.pulls[0]["head"]["repo"]["id"] = 12345
+    conclude(github, project, head)
+    refused(github, "too late")
+
+
+def test_two_pull_requests_of_one_commit_are_not_told_apart(github, project):
+    head = project.change()
+    deliver(github, project, head)
+    github.add_pull(head, number=8)
+    conclude(github, project, head)
+    refused(github, "several open pull requests")
+
+
+def test_a_run_of_a_fork_that_nobody_approved_is_not_believed(github, project):
+    head = project.change()
+    deliver(github, project, head)
+    github.approvals = [{**APPROVED[0], "state": "rejected"}]
+    conclude(github, project, head)
+    refused(github, "nobody approved", conclusion="failure")
+
+
+def test_a_branch_of_the_repository_needs_no_approval(github, project):
+    head = project.change()
+    deliver(github, project, head)
+    github.pulls.clear()
+    github.add_pull(head, owner="octo-org", repository_id=fake_github.REPOSITORY_ID)
+    github.approvals.clear()
+    conclude(github, project, head, owner="octo-org")
+    assert outcome(github)[0] == "success"
+
+
+def test_a_job_that_is_called_like_the_check_is_found_out(github, project):
+    head = project.change()
+    deliver(github, project, head)
+    job = {
+        "id": 1,
+        "name": "tilegate/latency",
+        "head_sha": head,
+        "external_id": "8f1b",
+        "app": {"slug": "github-actions"},
+    }
+    github.checks.append({**job, "status": "completed", "conclusion": "success", "html_url": "https://github.com/j/1"})
+    conclude(github, project, head)
+    refused(github, "is called `tilegate/latency`", conclusion="failure")
+    assert github.checks[0]["conclusion"] == "success"  # not ours to change
+
+
+# --- artifacts
+
+
+def test_an_artifact_of_another_commit_is_not_taken(github, project):
+    head = project.change()
+    deliver(github, project, head, samples=False)
+    github.add_artifact("samples", {"samples.json": packed(project.samples(head))}, "e" * 40)
+    github.artifacts[-1]["workflow_run"]["id"] = payloads.RUN_ID
+    conclude(github, project, head)
+    refused(github, "no samples")
+
+
+def test_an_artifact_that_has_expired_is_missing(github, project):
+    head = project.change()
+    deliver(github, project, head)
+    github.artifacts[-1]["expired"] = True
+    conclude(github, project, head)
+    refused(github, "no samples")
+
+
+def _with_entry(name, data=b"{}", *, mode=0o100644):
+    packed_zip = io.BytesIO()
+    with zipfile.ZipFile(packed_zip, "w", zipfile.ZIP_DEFLATED) as opened:
+        entry = zipfile.ZipInfo(name)
+        entry.external_attr = mode << 16
+        opened.writestr(entry, data)
+    return packed_zip.getvalue()
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        _with_entry("../samples.json"),
+        _with_entry("/etc/passwd"),
+        _with_entry("a/../../samples.json"),
+        _with_entry("samples.json", b"/etc/passwd", mode=0o120777),
+        _with_entry("samples.json", b"", mode=0o010644),
+        _with_entry("verdict.json", b'{"verdict": "pass"}'),
+        _with_entry("sampl\u0435s.json"),
+        _with_entry("samples.json/"),
+        b"not a zip",
+        _with_entry("samples.json")[:-30],
+    ],
+    ids=["..", "absolute", "inner ..", "symlink", "pipe", "verdict", "lookalike", "folder", "no zip", "cut"],
+)
+def test_a_hostile_archive_fails_both_checks(github, project, content, tmp_path):
+    head = project.change()
+    deliver(github, project, head, samples=False)
+    github.add_artifact("samples", content, head)
+    before = sorted(tmp_path.rglob("*"))
+    conclude(github, project, head)
+    refused(github, "forged", conclusion="failure")
+    refused(github, "forged", conclusion="failure", name="tilegate/isa")
+    assert sorted(tmp_path.rglob("*")) == before  # nothing was unpacked
+
+
+def test_an_archive_that_is_too_large_is_not_downloaded(github, project):
+    head = project.change()
+    deliver(github, project, head)
+    github.artifacts[-1]["size_in_bytes"] = 10 * 2**30
+    conclude(github, project, head)
+    refused(github, "forged", conclusion="failure")
+    assert not any(path.startswith("/blob/12") for _, path in github.requests)
+
+
+# --- samples
+
+
+def forged(project, head, **changes):
+    return project.samples(head) | changes
+
+
+@pytest.mark.parametrize("side", ["base", "head"])
+@pytest.mark.parametrize("key", ["commit", "tree"])
+def test_samples_of_another_commit_fail(github, project, side, key):
+    head = project.change()
+    samples = project.samples(head)
+    samples[side] = samples[side] | {key: "e" * 40}
+    deliver(github, project, head, samples=samples)
+    conclude(github, project, head)
+    refused(github, f"of another {side}", conclusion="failure")
+
+
+def test_samples_of_the_pull_request_before_last_fail(github, project):
+    old = project.change(text="SPEED = 5\n", branch="old")
+    head = project.change()
+    deliver(github, project, head, samples=project.samples(old))
+    conclude(github, project, head)
+    refused(github, "of another head", conclusion="failure")
+
+
+def test_the_base_is_where_the_branch_left_main_however_far_main_has_moved(github, project):
+    head = project.change()
+    base = project.git("rev-parse", "main")
+    project.write("README.md", "news")
+    project.commit("Move on")
+    deliver(github, project, head, samples=project.samples(head, base=base), plan=project.plan(head, base=base))
+    conclude(github, project, head)
+    assert outcome(github)[0] == "success"
+    github.artifacts.clear()
+    deliver(github, project, head, samples=project.samples(head), plan=project.plan(head))  # against the tip
+    github.pulls.pop()
+    conclude(github, project, head)
+    refused(github, "of another base", conclusion="failure")
+
+
+def test_a_base_with_an_older_suite_is_no_way_around_a_new_case(github, project):
+    head = project.change()
+    base = project.git("rev-parse", "main")
+    project.write(change.SUITE, "class Scale:\n    def latency_more(self, name):\n        pass\n")
+    project.commit("Add a case")
+    deliver(github, project, head, samples=project.samples(head, base=base), plan=project.plan(head, base=base))
+    conclude(github, project, head)
+    refused(github, "another suite by now")
+
+
+@pytest.mark.parametrize(("key", "value"), [("target", "cpu"), ("tier", "smoke"), ("filter", "the fast one")])
+def test_samples_that_leave_something_out_fail(github, project, key, value):
+    head = project.change()
+    deliver(github, project, head, samples=forged(project, head, **{key: value}))
+    conclude(github, project, head)
+    refused(github, f"have the {key}", conclusion="failure")
+
+
+def test_lenient_thresholds_in_the_samples_are_not_used(github, project):
+    """They would pass as they come, and do not when judged by the base's rules."""
+    head = project.change()
+    samples = project.samples(head, cases=SLOWER)
+    samples["config"] |= {
+        "promise": 0.5,
+        "regression": 0.4,
+        "replicate_regression": 0.4,
+        "tolerated": 0.4,
+        "screen": 0.3,
+    }
+    deliver(github, project, head, samples=samples)
+    conclude(github, project, head)
+    assert outcome(github)[0] == "failure"
+    assert "REGRESSED" in outcome(github)[1]
+
+
+def test_a_waiver_in_the_samples_is_not_used(github, project):
+    head = project.change()
+    waiver = {"name": "w", "cases": "*", "ceiling": 90.0, "isa": [], "expires": "2030-01-01", "reason": "r"}
+    samples = project.samples(head, cases=SLOWER, waivers=[{**waiver, "link": "https://x.invalid", "origin": "base"}])
+    deliver(github, project, head, samples=samples)
+    conclude(github, project, head)
+    assert outcome(github)[0] == "failure"
+
+
+def test_a_waiver_of_the_base_counts(github, project):
+    project.write(
+        "tilegate-waivers.toml",
+        '[waiver.known]\ncases = "scale.*"\nceiling = 20.0\nexpires = 2026-02-01\nreason = "r"\nlink = "https://x.invalid"\n',
+    )
+    project.commit("Waive")
+    head = project.change()
+    deliver(github, project, head, samples=project.samples(head, cases=SLOWER))
+    conclude(github, project, head)
+    assert outcome(github)[0] == "success"
+
+
+@pytest.mark.parametrize(
+    ("content", "words"),
+    [
+        (b"{}", "not valid"),
+        (b"[" * 100_000, "nested"),
+        (b'{"schema": NaN}', "not valid JSON"),
+        (b"\xff\xfe", "not valid JSON"),
+        (b'{"schema": "a", "schema": "b"}', "twice"),
+    ],
+    ids=["empty", "deep", "NaN", "no text", "twice"],
+)
+def test_what_is_no_samples_file_fails(github, project, content, words):
+    head = project.change()
+    deliver(github, project, head, samples=content)
+    conclude(github, project, head)
+    refused(github, words, conclusion="failure")
+
+
+def test_a_verdict_that_lies_has_no_place_to_lie_in(github, project):
+    head = project.change()
+    deliver(
+        github,
+        project,
+        head,
+        samples=forged(project, head, verdict="pass", cases=project.samples(head, cases=SLOWER)["cases"]),
+    )
+    conclude(github, project, head)
+    refused(github, "not valid", conclusion="failure")
+
+
+def test_times_below_the_roofline_are_no_times(github, project):
+    head = project.change()
+    case = sample_builder.case(-0.5, confirm=2) | {"work": {"flops": 1e12}}
+    device = {"machine": {}, "device": {"name": "AMD Instinct MI300X OAM"}, "fingerprint": "f" * 64}
+    deliver(github, project, head, samples=project.samples(head, cases={CASE: case}, environment=device))
+    conclude(github, project, head)
+    refused(github, "INCONCLUSIVE", conclusion="action_required")
+
+
+def test_times_below_a_nanosecond_are_a_patched_clock(github, project):
+    head = project.change()
+    case = sample_builder.case(0.0, seconds=1e-12)
+    deliver(github, project, head, samples=project.samples(head, cases={CASE: case}))
+    conclude(github, project, head)
+    refused(github, "not valid", conclusion="failure")
+
+
+def test_fabricated_replicates_that_do_not_hold_together_are_refused(github, project):
+    """Would pass by its medians; the recomputation sees that one pair of processes is counted twice."""
+    head = project.change()
+    case = sample_builder.case(0.0, confirm=2)
+    for replicate in case["replicates"]:
+        replicate["session"] = "the same"
+    deliver(github, project, head, samples=project.samples(head, cases={CASE: case}))
+    conclude(github, project, head)
+    refused(github, "INCONCLUSIVE", conclusion="action_required")
+
+
+@pytest.mark.parametrize("side", ["base", "head"])
+def test_compiled_kernels_of_another_commit_fail(github, project, side):
+    head = project.change()
+    plan = project.plan(head)
+    plan["isa"][side]["revision"]["commit"] = "e" * 40
+    deliver(github, project, head, plan=plan)
+    conclude(github, project, head)
+    refused(github, f"of another {side}", conclusion="failure", name="tilegate/isa")
+    refused(github, f"of another {side}", conclusion="failure")
+
+
+def test_compiled_kernels_that_contradict_themselves_fail(github, project):
+    head = project.change()
+    plan = project.plan(head)
+    plan["isa"]["head"]["kernels"]["gfx942"]["scale 128x64"]["arch"] = "gfx90a"
+    deliver(github, project, head, plan=plan)
+    conclude(github, project, head)
+    refused(github, "not valid", conclusion="failure", name="tilegate/isa")
+
+
+# --- what a change may edit
+
+
+@pytest.mark.parametrize(
+    ("path", "text", "named"),
+    [
+        ("pyproject.toml", change._PYPROJECT + "promise = 0.5\nregression = 0.4\n", "pyproject.toml"),
+        ("tilegate-waivers.toml", '[waiver.mine]\ncases = "*"\nceiling = 90.0\n', "tilegate-waivers.toml"),
+        ("tilegate/judge.py", "EVERYTHING_PASSES = True\n", "tilegate"),
+        (".github/workflows/another.yml", "on: push\n", ".github"),
+    ],
+)
+def test_editing_the_rules_changes_nothing_about_the_verdict_and_is_named(github, project, path, text, named):
+    project.git("switch", "--quiet", "--create", "topic")
+    project.write(path, text)
+    project.write(change.PACKAGE, "SPEED = 2\n")
+    head = project.commit("Change the rules, too")
+    project.git("switch", "--quiet", "main")
+    deliver(github, project, head, samples=project.samples(head, cases=SLOWER))
+    conclude(github, project, head)
+    assert outcome(github)[0] == "failure"
+    assert "REGRESSED" in outcome(github)[1]
+    assert f"This change edits `{named}`" in comment(github)
+
+
+def test_editing_the_suite_has_to_be_measured_and_is_named(github, project):
+    head = project.change(change.SUITE, "")
+    deliver(github, project, head, samples=False, plan=project.plan(head, measure=False, identities=("a", "a")))
+    conclude(github, project, head)
+    refused(github, "no samples")
+    assert "This change edits `benchmarks`" in comment(github)
+
+
+def test_editing_the_measuring_workflow_makes_its_results_worthless(github, project):
+    head = project.change(change.WORKFLOW, "name: bench-pr\non: pull_request\njobs: {}\n")
+    deliver(github, project, head)
+    conclude(github, project, head)
+    refused(github, "edits the workflow that measures it", conclusion="action_required")
+    refused(github, "edits the workflow", name="tilegate/isa")
+
+
+# --- names
+
+
+@pytest.mark.parametrize("text", HOSTILE)
+def test_hostile_names_stay_text(github, project, text, tmp_path, monkeypatch):
+    monkeypatch.setenv("GITHUB_STEP_SUMMARY", str(tmp_path / "summary"))
+    head = project.change()
+    slow = sample_builder.case(0.1, confirm=2) | {"cause": [text]}
+    broken = sample_builder.case(screen=False)
+    broken["head"] = sample_builder.side("b", status="failed", failure={"kind": "crash", "message": text, "log": text})
+    plan = project.plan(head)
+    for side in ("base", "head"):
+        kernels = plan["isa"][side]["kernels"]["gfx942"]
+        problem = [{"check": "lds", "severity": "broken", "message": text}] if side == "head" else []
+        kernels[text] = {"cases": [text], "arch": "gfx942", "figures": None, "problems": problem, "identity": side}
+    cases = {f"{text} slow": slow, f"{text} broken": broken}
+    deliver(github, project, head, samples=project.samples(head, cases=cases), plan=plan)
+    github.pulls[0]["title"] = github.pulls[0]["head"]["ref"] = text
+    github.pulls[0]["head"]["label"] = f"stranger:{text}"
+    conclude(github, project, head, branch=text)
+    assert outcome(github)[0] == "failure"
+    for shown in (comment(github), *(c["output"]["summary"] for c in github.checks)):
+        outside = _outside_code(shown)
+        for bad in ("<img", "javascript:", "@octo-org", "touch", "::set-output", "\u202e", "# not code"):
+            assert bad not in outside
+        assert outside.count("<!-- tilegate report -->") == shown.startswith("<!-- tilegate report -->")
+    assert comment(github).startswith("<!-- tilegate report -->")
+
+
+def _outside_code(markdown):
+    """Return what GitHub would not show as code, by CommonMark's rules for fences and spans."""
+    import re
+
+    kept, fence = [], None
+    for line in markdown.split("\n"):
+        opening = re.match(r" {0,3}(`{3,})", line)
+        if fence is None and opening:
+            fence = opening[1]
+        elif fence is not None:
+            if re.fullmatch(rf" {{0,3}}`{{{len(fence)},}}\s*", line):
+                fence = None
+        else:
+            kept.append(line)
+    assert fence is None  # every block was closed
+    return re.sub(r"(?<!`)(`+)(?!`)(.*?)(?<!`)\1(?!`)", "", "\n".join(kept))
+
+
+def test_no_answer_of_github_is_no_pass(github, project):
+    head = project.change()
+    deliver(github, project, head)
+    conclude(github, project, head, action="requested")
+    github.faults = [(404, {})]
+    with pytest.raises(UsageError):
+        conclude(github, project, head)
+    assert github.check("tilegate/latency")["conclusion"] is None
+
+
+def test_the_limits_of_archives_are_those_of_what_is_written():
+    from tilegate.ci.findings import LIMITS
+
+    assert max(LIMITS.values()) <= archive.MAX_ARCHIVE_BYTES
+    assert json.dumps(sorted(LIMITS)) == '["plan.json", "samples.json"]'
