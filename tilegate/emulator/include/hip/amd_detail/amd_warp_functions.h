@@ -1,0 +1,3 @@
+// Shuffles are in hip_runtime.h.
+#pragma once
+#include <hip/hip_runtime.h>

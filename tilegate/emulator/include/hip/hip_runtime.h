@@ -1,0 +1,46 @@
+// The part of HIP that generated kernels use, for compiling them for the host. What is not here does not compile: a
+// construct that the emulator does not know is an error that names it, never a number.
+#pragma once
+#include <algorithm>
+#include <cmath>
+#include <cstdint>
+#include <cstdio>
+#include <cstring>
+#include <type_traits>
+#include <utility>
+
+#include <emulated/interface.h>
+
+#define __HIP_DEVICE_COMPILE__ 1
+#define __AMDGCN_WAVEFRONT_SIZE 64
+#define __global__
+#define __host__
+#define __constant__
+// Inlined, so that what a template does is charged to the line of the kernel that calls it.
+#define __device__ __attribute__((always_inline))
+#define __shared__  // of `extern __shared__`, which the linker places; the loader turns the others into TG_STATIC_LDS
+#define TG_STATIC_LDS static __attribute__((used, section("tg_static_lds")))
+#define __forceinline__ inline __attribute__((always_inline))
+#define __noinline__
+#define __launch_bounds__(...)
+#define __align__(bytes) __attribute__((aligned(bytes)))
+#define TG_DEVICE static inline __attribute__((always_inline))
+
+static constexpr int warpSize = 64;
+typedef int hipError_t;
+enum { hipSuccess };
+
+struct dim3 {
+  unsigned int x, y, z;
+  constexpr dim3(unsigned int x = 1, unsigned int y = 1, unsigned int z = 1) : x(x), y(y), z(z) {}
+};
+#define threadIdx (tg_thread_index())
+#define blockIdx (tg_block_index())
+#define blockDim (tg_block_size())
+#define gridDim (tg_grid_size())
+
+#include <emulated/vectors.h>
+#include <emulated/numbers.h>
+#include <emulated/lanes.h>
+#include <emulated/matrix.h>
+#include <emulated/atomics.h>

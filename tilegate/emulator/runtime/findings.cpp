@@ -1,0 +1,84 @@
+#include "findings.h"
+
+#include <unistd.h>
+
+#include <cstdlib>
+#include <map>
+#include <tuple>
+#include <vector>
+
+#include "report.h"
+
+namespace {
+constexpr size_t kKept = 64;
+struct Counted {
+  Finding finding;
+  uint64_t count;
+};
+std::vector<Counted> kept;
+std::map<std::tuple<Fault, Site, Site>, size_t> index_of;
+}  // namespace
+
+void found(const Finding &finding) {
+  const auto key = std::make_tuple(finding.kind, finding.site, finding.other_site);
+  const auto known = index_of.find(key);
+  if (known != index_of.end()) {
+    ++kept[known->second].count;
+  } else if (kept.size() < kKept) {
+    index_of.emplace(key, kept.size());
+    kept.push_back({finding, 1});
+  }
+}
+
+void stop(const Finding &finding) {
+  if (kept.size() == kKept) kept.pop_back();  // the one that ends the run must be seen
+  index_of.clear();
+  found(finding);
+  finish_report(false);
+  _exit(0);
+}
+
+void locate(Finding &finding, const void *address) {
+  const int64_t offset = lds_offset(address);
+  const auto value = reinterpret_cast<uint64_t>(address);
+  const Launch &launch = machine.launch;
+  const auto pool = reinterpret_cast<uint64_t>(tg_pool_begin()), pool_end = reinterpret_cast<uint64_t>(tg_pool_end());
+  if (offset >= 0) {
+    finding.space = Space::Lds;
+    finding.offset = offset;
+    return;
+  }
+  if (value >= pool && value < pool_end) {
+    finding.space = Space::Lds;
+    finding.offset = static_cast<int64_t>(value - reinterpret_cast<uint64_t>(launch.lds));
+    return;
+  }
+  finding.space = Space::Global;
+  uint64_t best = ~0ull;
+  for (const Buffer &buffer : launch.buffers) {
+    const uint64_t distance = value < buffer.begin ? buffer.begin - value : value >= buffer.end ? value - buffer.end : 0;
+    if (distance >= best) continue;
+    best = distance;
+    finding.parameter = buffer.parameter;
+    finding.offset = static_cast<int64_t>(value - buffer.begin);
+  }
+}
+
+std::string findings_json() {
+  std::string text = "[";
+  for (const Counted &counted : kept) {
+    const Finding &f = counted.finding;
+    char line[512];
+    snprintf(line, sizeof line,
+             "%s{\"kind\":%d,\"site\":%u,\"thread\":%d,\"workgroup\":%u,\"store\":%s,\"space\":%d,\"bytes\":%d,\"offset\":%lld,"
+             "\"parameter\":%d,\"other\":%s,\"other_site\":%u,\"other_thread\":%d,\"other_workgroup\":%u,\"other_store\":%s,"
+             "\"lanes\":\"%llx\",\"other_lanes\":\"%llx\",\"count\":%llu}",
+             text.size() > 1 ? "," : "", static_cast<int>(f.kind), f.site, f.thread, f.workgroup, f.store ? "true" : "false",
+             static_cast<int>(f.space), f.bytes, static_cast<long long>(f.offset), f.parameter, f.has_other ? "true" : "false",
+             f.other_site, f.other_thread, f.other_workgroup, f.other_store ? "true" : "false",
+             static_cast<unsigned long long>(f.lanes), static_cast<unsigned long long>(f.other_lanes),
+             static_cast<unsigned long long>(counted.count));
+    text += line;
+  }
+  return text + "]";
+}
