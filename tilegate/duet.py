@@ -65,8 +65,8 @@ class Turns:
                 raise SideError(side, error) from error
         return found
 
-    def prepare(self, sides: Sequence[str], warm_up: float) -> int:
-        """Set the case up and warm it up; return how many launches (or recordings) make a turn."""
+    def prepare(self, sides: Sequence[str], warm_up: float) -> tuple[int, int]:
+        """Set the case up and warm it up; return how many samples make a turn, and how many launches a sample."""
         config = self.config
         self.ask_all("setup", config.compile_timeout, {side: {"case": self.case} for side in sides})
         for side in sides:  # one after the other: they share the device
@@ -76,11 +76,10 @@ class Turns:
         if seconds < SHORT:
             # All or none: a launch in a recording and one alone take different times.
             if all(self.ask(side, "record", config.measure_timeout) for side in sides):
-                seconds *= RECORDED
-            else:
-                for side in sides:
-                    self.ask(side, "single", config.measure_timeout)
-        return launches_per_turn(seconds, config)
+                return launches_per_turn(seconds * RECORDED, config), RECORDED
+            for side in sides:
+                self.ask(side, "single", config.measure_timeout)
+        return launches_per_turn(seconds, config), 1
 
     def turn(self, side: str, launches: int) -> list[float]:
         """Take one turn: the seconds of each launch. Raises SideError."""
@@ -121,14 +120,14 @@ def measure(
         patience: how long may be waited for disturbances to pass.
 
     Returns:
-        ``{"pairs": [{"order", "base", "head"}], "host_state": {"base": state, "head": state}}``, times in seconds; a
-        disturbed pair also has "disturbed": why.
+        ``{"pairs": [{"order", "base", "head"}], "host_state": {"base": state, "head": state}, "recorded": launches}``;
+        times in seconds, each the mean of "recorded" launches; a disturbed pair also has "disturbed": why.
 
     Raises:
         SideError: one side failed; nothing of the case is kept.
     """
     turns = Turns(crew, case, config)
-    launches = turns.prepare(order.sample(SIDES, 2), warm_up)
+    launches, recorded = turns.prepare(order.sample(SIDES, 2), warm_up)
     state = {side: turns.state(side) for side in SIDES}
     watched = state["head"].get("source") in FAST_SOURCES
     before, fastest = state["head"], clock(state["head"])
@@ -159,7 +158,7 @@ def measure(
     if not watched:
         state = {side: turns.state(side) for side in SIDES}
     turns.ask_all("teardown", config.measure_timeout, {side: {} for side in SIDES})
-    return {"pairs": measured, "host_state": state}
+    return {"pairs": measured, "host_state": state, "recorded": recorded}
 
 
 def measure_alone(
@@ -171,7 +170,7 @@ def measure_alone(
         SideError: it failed.
     """
     turns = Turns(crew, case, config)
-    launches = turns.prepare([side], warm_up)
+    launches, _ = turns.prepare([side], warm_up)
     measured = [turns.turn(side, launches) for _ in range(count)]
     turns.ask(side, "teardown", config.measure_timeout)
     return measured

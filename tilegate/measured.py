@@ -12,8 +12,9 @@ from typing import Any
 import numpy as np
 
 from tilegate import decision, modes, stats
-from tilegate.config import GateConfig
+from tilegate.config import Bias, GateConfig
 from tilegate.decision import Evidence, Replicate
+from tilegate.protocol import is_call
 
 Pairs = Sequence[Mapping[str, Any]]
 
@@ -118,11 +119,18 @@ def measured(case: Mapping[str, Any], config: GateConfig, target: str, floor: fl
         short=short,
         disturbed=disturbed,
         pairs=sum(len(r["pairs"]) for r in replicates),
-        bias=config.bias[target].at(base_seconds) if base_seconds else math.inf,
+        bias=_expected_bias(case, config, target).at(base_seconds) if base_seconds else math.inf,
         base_seconds=base_seconds,
         head_seconds=head_seconds,
         turns=(*turns["screen"], *turns["confirm"]),
     )
+
+
+def _expected_bias(case: Mapping[str, Any], config: GateConfig, target: str) -> Bias:
+    if is_call(case["benchmark"]):
+        return config.bias["cpu"]
+    recorded = all(replicate.get("recorded", 1) > 1 for replicate in case["replicates"])
+    return config.bias["recorded" if recorded else target]
 
 
 def _check_replicates(replicates: Sequence[Mapping[str, Any]], config: GateConfig) -> None:

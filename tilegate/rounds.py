@@ -237,7 +237,10 @@ def _one(timing: Timing, crew: Crew, what: tuple[str, str, int], warm_up: float)
         case[failed.side] |= {"status": "failed", "failure": failed.error.failure()}
         return failed
     timing.budget.paid(name, pairs, time.monotonic() - started)
-    case["replicates"].append({"replicate": number, "stage": stage, "session": crew.label, "pairs": result["pairs"]})
+    recorded = {"recorded": result["recorded"]} if result["recorded"] > 1 else {}
+    case["replicates"].append(
+        {"replicate": number, "stage": stage, "session": crew.label, **recorded, "pairs": result["pairs"]}
+    )
     for side, state in result["host_state"].items():
         case[side]["host_state"] += [state] if state else []
     return None

@@ -123,8 +123,10 @@ def test_sensors_that_are_slow_to_read_are_not_read_after_every_turn():
 )
 def test_short_launches_are_recorded_if_both_sides_can_be(seconds, recordable, recorded, launches):
     crew = Crew(lambda turns: {}, seconds, recordable)
-    pairs = _measure(crew)["pairs"]
+    result = _measure(crew)
+    pairs = result["pairs"]
     assert crew.recorded == recorded
+    assert result["recorded"] == (RECORDED if recorded else 1)
     assert {len(pair[side]) for pair in pairs for side in ("base", "head")} == {launches}
     assert not recorded or launches == -(-CONFIG.turn_seconds // (RECORDED * seconds))
 
