@@ -221,6 +221,12 @@ def test_block_holds_any_text(text):
     assert outside_code(f"before\n{markup.block(text)}\nafter") == "before\nafter"
 
 
+@given(st.text(max_size=300) | st.text("\u202e\t\x1ba", max_size=300), st.integers(10, 200))
+def test_plain_text_is_as_short_as_asked_for(text, limit):
+    assert len(markup.plain(text, limit=limit)) <= limit
+    assert len(markup.plain(text, lines=True, limit=limit)) <= limit
+
+
 @given(st.text(max_size=300))
 def test_plain_text_cannot_control_a_terminal(text):
     for lines in (True, False):
