@@ -7,21 +7,29 @@ of a sample of what does not. Each step is saved as it is done, so a run that wa
 from __future__ import annotations
 
 import argparse
-import contextlib
 import json
-import math
-import re
 import shutil
-import signal
 import sys
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from types import FrameType
 from typing import Any
 
-from tilegate import causes, device_lock, duet, environment, files, inspection, judge, rounds, samples, trees, waivers
+from tilegate import (
+    causes,
+    device_lock,
+    duet,
+    environment,
+    files,
+    inspection,
+    invocation,
+    judge,
+    rounds,
+    samples,
+    trees,
+    waivers,
+)
 from tilegate.budget import Budget
 from tilegate.config import GateConfig, load_config, to_dict
 from tilegate.files import UsageError
@@ -40,8 +48,6 @@ examples:
   tilegate gate --base v1.2 --head main --tier full --target hip
   tilegate gate --base main --head HEAD -b 'forward.*decode'
 """
-_LONGEST_BUDGET = 10_000.0  # minutes; a week
-
 _EPILOG = "exit code: 0 pass, 1 regressed, 2 usage error, 3 broken, 4 inconclusive, 5 environment invalid"
 
 
@@ -126,7 +132,7 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
     parser.add_argument("--fresh", action="store_true", help="discard what an earlier run left in the output folder")
     parser.add_argument(
         "--budget",
-        type=_minutes,
+        type=invocation.minutes,
         metavar="MINUTES",
         help="stop measuring in time: all cases are screened first, then the suspects that look worst for the time they "
         "take, noisy cases last; what could not be resolved is named and inconclusive. Compiling and checking count, but "
@@ -162,7 +168,7 @@ def run(args: argparse.Namespace) -> int:
         KeyboardInterrupt: interrupted; how to resume has been printed.
     """
     reporter, started = Reporter(), time.monotonic()
-    with _ending_on_signals(), trees.scratch_folder(trees.cache_folder()) as scratch:
+    with invocation.ending_on_signals(), trees.scratch_folder(trees.cache_folder()) as scratch:
         comparison = _prepare(args, scratch)
         planned = time.monotonic()
         who = f"tilegate gate --base {args.base} --head {args.head} in {comparison.out}"
@@ -179,7 +185,7 @@ def run(args: argparse.Namespace) -> int:
 
 def _prepare(args: argparse.Namespace, scratch: Path) -> Comparison:
     """Turn the arguments into a comparison; everything that can be refused is refused here."""
-    _pattern(args.bench)
+    invocation.pattern(args.bench)
     repository = trees.open_repository(args.repo.resolve())
     base = trees.resolve(repository, args.base, scratch / "base")
     head = trees.resolve(repository, args.head, scratch / "head")
@@ -193,13 +199,13 @@ def _prepare(args: argparse.Namespace, scratch: Path) -> Comparison:
     package, suite = config.package.partition(".")[0], config.suite.replace(".", "/")
     needed = [package, f"src/{package}", suite]
     if not args.ignore_dirty:
-        _refuse_dirty(
+        invocation.refuse_dirty(
             repository, {args.base: base, args.head: head}, [*needed, f"{package}.py", "pyproject.toml", waivers.FILE]
         )
-    target = _target(args.target)
+    target = invocation.target_named(args.target)
     tier = args.tier or ("smoke" if target == "cpu" else "pr")
     name = samples.folder_name((base.short, head.short, target, tier), args.bench)
-    out = args.out or _default_folder(repository, name)
+    out = args.out or invocation.default_folder(repository, name)
     try:
         described = environment.describe(target)
     except environment.NoDeviceError as error:
@@ -219,35 +225,6 @@ def _prepare(args: argparse.Namespace, scratch: Path) -> Comparison:
         waived,
         args.allow_head_waivers,
     )
-
-
-def _refuse_dirty(repository: trees.Repository, revisions: Mapping[str, trees.Revision], paths: list[str]) -> None:
-    for rev, revision in revisions.items():
-        dirty = trees.dirty_files(repository, revision.commit, paths) if revision.commit else []
-        if dirty:
-            shown = ", ".join(dirty[:3]) + (f" and {len(dirty) - 3} more" if len(dirty) > 3 else "")
-            raise UsageError(
-                f"{rev} is checked out and has uncommitted changes, which would not be measured: {shown}; commit them, "
-                f"measure them with --head {trees.WORKTREE}, or leave them out with --ignore-dirty"
-            )
-
-
-def _target(name: str) -> str:
-    if name != "auto":
-        return name
-    torch = environment.probe_torch()
-    if not torch.get("devices"):
-        return "cpu"
-    return "hip" if torch.get("rocm") else "cuda"
-
-
-def _default_folder(repository: trees.Repository, name: str) -> Path:
-    if repository.top is None:
-        raise UsageError(f"{repository.git_dir} is a bare repository; say with --out DIR where the results go")
-    folder = repository.top / ".tilegate"
-    if not (folder / ".gitignore").exists():
-        files.write_text(folder / ".gitignore", "*\n")
-    return folder / name
 
 
 def _measure(
@@ -324,38 +301,3 @@ def _conclude(comparison: Comparison, record: samples.Record, reporter: Reporter
         terminal.show(verdict)
     reporter.note(f"report: {comparison.out / 'report.md'}")
     return int(verdict["exit_code"])
-
-
-def _minutes(text: str) -> float:
-    try:
-        minutes = float(text)
-    except ValueError:
-        minutes = math.nan
-    if not 0 < minutes <= _LONGEST_BUDGET:
-        raise argparse.ArgumentTypeError(f"{text!r} is no number of minutes above 0 and up to {_LONGEST_BUDGET:g}")
-    return minutes
-
-
-def _pattern(text: str | None) -> re.Pattern[str] | None:
-    try:
-        return None if text is None else re.compile(text)
-    except re.error as error:
-        raise UsageError(f"-b {text!r} is not a regular expression: {error}") from None
-
-
-@contextlib.contextmanager
-def _ending_on_signals() -> Iterator[None]:
-    """Let SIGTERM (a cancelled job) and SIGHUP (a closed terminal) end the run as Ctrl-C does: samples kept, no trace."""
-
-    def interrupt(number: int, frame: FrameType | None) -> None:
-        raise KeyboardInterrupt
-
-    before = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGHUP)}
-    for number, handler in before.items():
-        if handler != signal.SIG_IGN:  # nohup ignores SIGHUP
-            signal.signal(number, interrupt)
-    try:
-        yield
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
