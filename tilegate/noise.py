@@ -36,6 +36,7 @@ _PAIRS = (16, 32, 64)  # the same for each replicate of a confirmation
 # Among how many confirmed cases the false-alarm budget is taken to be shared: of 200 changed cases some 14 are confirmed
 # (docs/gate-proof.md). A constant: whether a case gates must not depend on what else a change touches.
 _SUSPECTS = 14
+_MODEL_WORTH = 5.0
 _CLEAN_PASSES = 0.95  # probability that a case without a change needs no further look
 
 
@@ -213,6 +214,33 @@ def _screen_pairs(noise: CaseNoise, config: GateConfig) -> int:
         if pairs >= config.screen_pairs and reach <= math.log1p(config.promise):
             return pairs
     return config.screen_pairs
+
+
+def bias_scale(confirmations: Sequence[tuple[Sequence[stats.Array], float]]) -> float:
+    """Return by which factor the replicates of a run scatter more than the expected bias explains; at least 1.
+
+    One case with two replicates says little about its own bias; all confirmed cases of a run together say a lot about the
+    model. Each contributes (n - 1) times its variance between replicates over the expected one, which has a chi-square
+    distribution with n - 1 degrees of freedom if the model is right. What it is right by counts as `_MODEL_WORTH` degrees
+    of freedom, so that a run with few suspects is not carried away (Birge, The Calculation of Errors by the Method of
+    Least Squares, 1932; the shrinkage is that of an inverse chi-square prior). A slowdown moves all replicates of its case
+    and cancels.
+
+    Args:
+        confirmations: for each confirmed case, the log ratios of its fresh replicates, and the expected standard deviation
+            of their bias.
+    """
+    seen, freedom = _MODEL_WORTH, _MODEL_WORTH
+    for replicates, bias in confirmations:
+        if len(replicates) < 2:
+            continue
+        errors = [stats.standard_error(r) for r in replicates]
+        expected = bias**2 + float(np.mean(np.square(errors)))
+        if expected > 0:
+            free = len(replicates) - 1
+            seen += free * float(np.var([stats.hodges_lehmann(r) for r in replicates], ddof=1)) / expected
+            freedom += free
+    return math.sqrt(max(1.0, seen / freedom))
 
 
 def tuned(config: GateConfig, noise: CaseNoise) -> tuple[GateConfig, bool]:
