@@ -159,8 +159,15 @@ class GateConfig:
         return self if override is None else override.applied_to(self)
 
     def looks(self) -> int:
-        """Return how often a case may be decided during its confirmation: replicates double up to max_replicates."""
-        return 1 + max(0, math.ceil(math.log2(self.max_replicates / self.replicates)))
+        """Return how often a case may be decided during its confirmation."""
+        return len(self.looked_at())
+
+    def looked_at(self) -> tuple[int, ...]:
+        """Return after how many replicates of its confirmation a case is looked at: they double up to max_replicates."""
+        found = [self.replicates]
+        while found[-1] < self.max_replicates:
+            found.append(min(2 * found[-1], self.max_replicates))
+        return tuple(found)
 
 
 # Lowest and highest value of every number. At least 8 screen pairs: with 7, an exact one-sided interval at the default

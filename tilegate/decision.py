@@ -207,7 +207,7 @@ def next_step(
     """Return what to measure next for one case.
 
     A case is looked at after `replicates`, twice, four times … as many fresh replicates, until it is decided or
-    `max_replicates` are there. Why that cannot raise the false alarms: with K looks every p-value is multiplied by K,
+    `max_replicates` are there; between two looks nothing is decided. Why that cannot raise the false alarms: with K looks every p-value is multiplied by K,
     and P(some look has K p <= a) <= sum over the looks of P(p <= a / K) <= a, whatever decides to go on or to stop. The
     interval's level is divided by K for the same reason.
 
@@ -229,9 +229,17 @@ def next_step(
             return DONE
     if have < config.replicates:
         return Step("confirm", config.replicates - have, config.confirm_pairs)
-    if not gating:
+    return _after_a_look(confirmation, config, bias, suspects) if gating else DONE
+
+
+def _after_a_look(confirmation: Sequence[Replicate], config: GateConfig, bias: float, suspects: int) -> Step:
+    """Return the next step of a case that has been looked at at least once."""
+    have = len(confirmation)
+    last = max(look for look in config.looked_at() if look <= have)
+    coming = min((look for look in config.looked_at() if look > have), default=have)
+    if coming == have:
         return DONE
-    evidence = weigh_confirmation(confirmation, config, bias)
+    evidence = weigh_confirmation(confirmation[:last], config, bias)
     # Bonferroni, not Holm: one case alone does not know the others' p-values. The judge, which does, is less strict.
     finding = conclude(evidence, config, suspects * evidence.p_slower, suspects * evidence.p_faster)
     # What looks like a change, and may yet turn out to be large enough to be called one, is worth more replicates.
@@ -239,9 +247,9 @@ def next_step(
     size = abs(evidence.interval.estimate)
     reach = size + stats.normal_quantile((1 - config.power) / 2) * evidence.error
     open_question = not shown and size >= math.log1p(config.tolerated) and reach >= math.log1p(config.regression)
-    if have >= config.max_replicates or not (finding is Finding.UNDECIDED or open_question):
+    if have == last and not (finding is Finding.UNDECIDED or open_question):
         return DONE
-    return Step("confirm", min(have, config.max_replicates - have), _further_pairs(evidence, have, config))
+    return Step("confirm", coming - have, _further_pairs(evidence, last, config))
 
 
 def smallest_detectable_effect(evidence: Evidence, replicates: int, config: GateConfig, suspects: int) -> float:

@@ -24,7 +24,7 @@ from tilegate.session import Crew, Stage, WorkerError
 PATIENCE = 300.0
 """Seconds that a run waits, in all, for other work on the device or for heat to pass."""
 
-_LATER_WARM_UP = 0.1  # of the first: the device is warm, only the case's own first launches are left
+LATER_WARM_UP = 0.1  # of the first: the device is warm, only the case's own first launches are left
 
 
 @dataclass(frozen=True)
@@ -82,27 +82,11 @@ def _pending(timing: Timing) -> dict[str, Step]:
     for name, case in cases.items():
         if not _can_be_timed(case) or "stopped" in case:
             continue
-        have = _confirmed(case)
         terms = judge.terms_of(name, timing.config)
-        if case["role"] == "control" and have >= terms.config.replicates:
-            continue  # whether it moved is known; how little it could have moved blocks nobody
-        looks = _looks(terms.config)
-        if have > 0 and have not in looks:  # between two looks nothing is decided
-            missing = min(look for look in looks if look > have) - have
-            pending[name] = Step("confirm", missing, terms.config.confirm_pairs)
-            continue
         step = judge.next_step(case, terms, target=target, suspects=max(1, confirming.get(case["role"], 1)))
         if step.action != "done":
             pending[name] = step
     return pending
-
-
-def _looks(config: GateConfig) -> list[int]:
-    """Return after how many replicates of its confirmation a case is looked at."""
-    looks = [config.replicates]
-    while looks[-1] < config.max_replicates:
-        looks.append(min(2 * looks[-1], config.max_replicates))
-    return looks
 
 
 def _confirmed(case: Mapping[str, Any]) -> int:
@@ -167,7 +151,7 @@ def _each_case(
                 if timing.budget.left <= 0:
                     break
                 phase.doing(name)
-                warm_up = timing.config.warm_up_seconds * _LATER_WARM_UP
+                warm_up = timing.config.warm_up_seconds * LATER_WARM_UP
                 if crew is None:
                     warm_up = timing.config.warm_up_seconds
                     # The processes' identity is their label: the judge accepts no two replicates of a case from the same.

@@ -379,6 +379,10 @@ def test_steps_of_a_clean_and_of_a_slow_case():
     assert step(case(0.0, noise=0.2, confirm=4)) == ("confirm", 4, 64)
     assert step(case(0.0, noise=0.4, confirm=8)) == ("done", 0, 0)
     assert step(case(0.0, seconds=4e-6, noise=1e-4, confirm=2)) == ("confirm", 2, 16)  # bias, not pair noise
+    # Between two looks nothing is decided, and what was asked for goes on.
+    assert step(case(0.0, noise=0.2, confirm=3)) == ("confirm", 1, 64)
+    assert step(case(0.0, noise=0.2, confirm=5)) == ("confirm", 3, 64)
+    assert step(case(0.0, noise=0.2, confirm=2, role="control")) == ("done", 0, 0)
     assert step(case(role="identical", screen=False)) == ("done", 0, 0)
     assert step(case(0.05, head=failing())) == ("done", 0, 0)
     assert step(case(0.03, role="control")) == ("confirm", 2, 16)

@@ -8,6 +8,7 @@ import pytest
 from sample_builder import CONFIG, case, document, pairs, side
 
 from tilegate import files, judge, report, roofline
+from tilegate.measured import measured
 
 STILL = {"control": case(role="control", seed=9)}
 H200 = {"fingerprint": "f" * 64, "device": {"name": "NVIDIA H200"}}
@@ -110,6 +111,17 @@ def test_spoilt_replicates_are_measured_again_but_not_for_ever():
     suspect = disturb(case(0.05, confirm=2), 2, 3)
     assert step(suspect) == ("confirm", 1)
     assert step(disturb(suspect, 1, 3)) == ("done", 0)
+
+
+def test_a_spoilt_replicate_is_no_look():
+    """Eight usable replicates are the most, however many were spoilt among them, and looks come after 2, 4 and 8."""
+    built = case(0.0, noise=0.4, confirm=8, seed=5)
+    disturb(built, 3, 3)
+    found = judge.next_step(built, CONFIG, target="cuda")
+    assert (found.action, found.replicates) == ("confirm", 1)  # seven of eight
+    more = case(0.0, noise=0.4, confirm=1, seed=6)["replicates"][1] | {"replicate": 9, "session": "again"}
+    built["replicates"].append(more)
+    assert judge.next_step(built, CONFIG, target="cuda").action == "done"
 
 
 def test_pairs_cannot_be_disturbed_away_without_end():
@@ -261,3 +273,19 @@ def test_what_was_decided_in_time_is_decided():
     )
     assert [verdict["cases"][name]["verdict"] for name in "ab"] == ["pass", "regressed"]
     assert verdict["out_of_time"] == 0
+
+
+# --- what is timed ----------------------------------------------------------------------------------------------------
+
+
+def test_recorded_launches_and_calls_have_a_bias_of_their_own():
+    built = case(seed=3)
+    alone = measured(built, CONFIG, "cuda")
+    assert alone.bias == pytest.approx(CONFIG.bias["cuda"].at(alone.base_seconds))
+    for replicate in built["replicates"]:
+        replicate["recorded"] = 32
+    assert measured(built, CONFIG, "cuda").bias == pytest.approx(CONFIG.bias["recorded"].at(alone.base_seconds))
+    del built["replicates"][0]["recorded"]
+    assert measured(built, CONFIG, "cuda").bias == alone.bias  # one that was not recorded is enough
+    built["benchmark"] = "calls.Attention.call_attention"
+    assert measured(built, CONFIG, "cuda").bias == pytest.approx(CONFIG.bias["cpu"].at(alone.base_seconds))
