@@ -21,9 +21,11 @@ EXIT_FAILED = 70  # tilegate itself failed. Python's own 1 for that would read a
 _COMMANDS = {
     "gate": "measure one revision against another, and judge",
     "judge": "recompute the verdict from a samples file",
+    "calibrate": "measure how noisy this machine is, on identical code",
     "doctor": "show what this machine can measure, and what is missing",
     "ci": "what GitHub's workflows do: plan, run, report, publish, triage",
     "isa": "show what the compiler made of every kernel, for chips that need not be here",
+    "emulate": "execute kernels for chips that are not here, and check what they compute",
 }
 _DESCRIPTION = "Decides whether a change made a kernel slower: by measuring both revisions in turns on one device."
 _EPILOG = """\

@@ -23,7 +23,7 @@ def test_version_and_help(capsys):
         assert shown in capsys.readouterr().out
 
 
-@pytest.mark.parametrize("command", ["gate", "judge", "doctor", "isa"])
+@pytest.mark.parametrize("command", ["gate", "judge", "doctor", "isa", "emulate"])
 def test_every_command_has_help_and_is_listed(command, capsys):
     with pytest.raises(SystemExit) as ended:
         cli.main([command, "--help"])

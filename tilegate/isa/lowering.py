@@ -23,11 +23,13 @@ from typing import Any
 from tilegate.environment import package_version
 from tilegate.isa.lowering_worker import MODULE
 from tilegate.isa.store import Store, key_of
-from tilegate.protocol.artifacts import Artifact
+from tilegate.protocol.artifacts import JSON, Artifact
 from tilegate.session import Stage
 from tilegate.worker.failures import MISSING
 
-_START_TIMEOUT = 300.0  # seconds; a first import of a compiler from a cold disk takes a minute
+START_TIMEOUT = 300.0
+"""Seconds; a first import of a compiler from a cold disk takes a minute."""
+
 _LOWER_TIMEOUT = 300.0
 
 
@@ -51,13 +53,18 @@ class Lowering:
         stage: package and suite; see `tilegate.session.stage`.
         logs: an existing folder for what the workers print.
         store: the cache.
+
+    Attributes:
+        stage: as given.
+        suite_hash: of the suite's files.
     """
 
     def __init__(self, stage: Stage, logs: Path, store: Store) -> None:
         """Start nothing yet: with a warm cache there is nothing to do."""
-        self._stage, self._logs, self._store = stage, logs, store
+        self.stage, self._logs, self._store = stage, logs, store
+        self.suite_hash = hash_of_files(stage.suite_root)
         self._identity = key_of(
-            "lowering", package_version("tilelang"), _hash_of(stage.package_root), _hash_of(stage.suite_root)
+            "lowering", package_version("tilelang"), hash_of_files(stage.package_root), self.suite_hash
         )
         self._idle: queue.SimpleQueue[_Worker] = queue.SimpleQueue()
         self._all: list[_Worker] = []
@@ -77,7 +84,7 @@ class Lowering:
         Raises:
             LoweringError: the suite's module cannot be loaded, or fails.
         """
-        answer = self._cached({"op": "configurations", "arch": arch}, _START_TIMEOUT)
+        answer = self._cached({"op": "configurations", "arch": arch}, START_TIMEOUT)
         return {str(id): list(cases) for id, cases in answer.items()}
 
     def lower(self, id: str, arch: str) -> tuple[Artifact, ...]:
@@ -86,19 +93,28 @@ class Lowering:
         Raises:
             LoweringError: it cannot be generated.
         """
-        answer = self._cached({"op": "lower", "id": id, "arch": arch}, _START_TIMEOUT + _LOWER_TIMEOUT)
+        answer = self._cached({"op": "lower", "id": id, "arch": arch}, START_TIMEOUT + _LOWER_TIMEOUT)
         return tuple(Artifact(**values) for values in answer)
 
-    def _cached(self, request: Mapping[str, str], timeout: float) -> Any:
+    def _cached(self, request: Mapping[str, JSON], timeout: float) -> Any:
         key = key_of(self._identity, dict(request))
         known = self._store.get(key)
         if known is not None:
             return json.loads(known)
-        answer = self._ask(request, timeout)
+        answer = self.ask(request, timeout)
         self._store.put(key, json.dumps(answer))
         return answer
 
-    def _ask(self, request: Mapping[str, str], timeout: float) -> Any:
+    def ask(self, request: Mapping[str, JSON], timeout: float) -> Any:
+        """Return a worker's answer; see `tilegate.isa.lowering_worker`. Nothing is kept of it.
+
+        Args:
+            request: plain values.
+            timeout: seconds, in which a worker may have to start and import first.
+
+        Raises:
+            LoweringError: it failed, took longer, or the process died, twice.
+        """
         for last in (False, True):
             with self._worker() as worker:
                 try:
@@ -114,7 +130,7 @@ class Lowering:
         try:
             worker = self._idle.get_nowait()
         except queue.Empty:
-            worker = _Worker(self._stage, self._logs / f"lowering-{len(self._all)}.log")
+            worker = _Worker(self.stage, self._logs / f"lowering-{len(self._all)}.log")
             self._all.append(worker)
         try:
             yield worker
@@ -156,17 +172,24 @@ class _Worker:
             os.close(request_read)
             os.close(reply_write)
 
-    def ask(self, request: Mapping[str, str], timeout: float) -> Any:
+    def ask(self, request: Mapping[str, JSON], timeout: float) -> Any:
         """Send a request and wait for its answer. Raises LoweringError; the worker may be dead after that."""
         with contextlib.suppress(BrokenPipeError):
             os.write(self._requests, (json.dumps(dict(request)) + "\n").encode())
         line = self._read_line(time.monotonic() + timeout)
         if line is None:
             raise self._death(timeout)
-        reply = json.loads(line)
-        if "failure" in reply:
-            raise LoweringError(reply["failure"]["kind"], self._tidy(reply["failure"]["message"]))
-        return reply["ok"]
+        try:
+            reply = json.loads(line)
+            if "ok" in reply:
+                return reply["ok"]
+            kind, message = str(reply["failure"]["kind"]), str(reply["failure"]["message"])
+        except (ValueError, KeyError, TypeError):
+            self.close()
+            raise LoweringError(
+                "error", "no answer that makes sense; does the code under test write to the worker's pipe?"
+            ) from None
+        raise LoweringError(kind, self._tidy(message))
 
     def close(self) -> None:
         """End the process and all that it started."""
@@ -225,7 +248,7 @@ def _environment(stage: Stage) -> dict[str, str]:
     }
 
 
-def _hash_of(root: Path | None) -> str | None:
+def hash_of_files(root: Path | None) -> str | None:
     """Hash the files of a package: what a generated kernel follows from, beside its compiler."""
     if root is None:
         return None

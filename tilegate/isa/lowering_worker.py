@@ -1,9 +1,10 @@
-"""The process that generates kernels of one revision: loads the suite's `kernels` module and answers requests.
+"""The process that generates kernels of one revision, and executes them: loads the suite's modules, answers requests.
 
     python -P -m tilegate.isa.lowering_worker REQUESTS_FD REPLIES_FD SUITE PACKAGE PACKAGE_ROOT
 
-A request is {"op": "configurations", "arch"} or {"op": "lower", "arch", "id"}, one JSON line; a reply is {"ok": result} or
-{"failure": {"kind", "message"}}. Whatever the code under test prints goes to stdout and stderr, not into the replies.
+A request is {"op": "configurations", "arch"}, {"op": "lower", "arch", "id"} or one of `tilegate.emulate.trial.answer`, one
+JSON line; a reply is {"ok": result} or {"failure": {"kind", "message"}}. Whatever the code under test prints goes to
+stdout and stderr, not into the replies.
 """
 
 from __future__ import annotations
@@ -43,10 +44,11 @@ def _serve(requests: IO[str], replies: IO[str], suite: str, package: str, root: 
         request = json.loads(line)
         try:
             kernels = kernels or _load(suite, package)
-            reply: dict[str, Any] = {"ok": _answer(kernels, request)}
+            reply: dict[str, Any] = {"ok": _answer(kernels, suite, request)}
         except BaseException as error:  # SystemExit of the code under test, too
             traceback.print_exc()
-            reply = {"failure": explain(error, "artifacts", package, root)}
+            stage = "check" if request["op"] == "emulate" else "artifacts"
+            reply = {"failure": explain(error, stage, package, root)}
         replies.write(json.dumps(reply) + "\n")
         replies.flush()
 
@@ -57,9 +59,13 @@ def _load(suite: str, package: str) -> ModuleType:
     return kernels
 
 
-def _answer(kernels: ModuleType, request: dict[str, str]) -> Any:
+def _answer(kernels: ModuleType, suite: str, request: dict[str, Any]) -> Any:
     if request["op"] == "configurations":
         return {str(id): [str(case) for case in cases] for id, cases in kernels.configurations(request["arch"]).items()}
+    if request["op"] != "lower":
+        from tilegate.emulate import trial  # noqa: PLC0415 - a worker that only generates needs no emulator
+
+        return trial.answer(suite, request)
     made: list[Artifact] = kernels.lower(request["id"], request["arch"])
     return [asdict(artifact) for artifact in made]
 

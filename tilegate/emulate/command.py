@@ -1,0 +1,202 @@
+"""`tilegate emulate`: are the kernels right on chips that are not here, and what would they execute there?"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import json
+import re
+import sys
+import tempfile
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from tilegate import __version__, emulator, files, trees
+from tilegate.emulate import table
+from tilegate.emulate.survey import SCHEMA, Kernel, missing_seam, survey
+from tilegate.files import UsageError
+from tilegate.isa.command import lowering_of
+from tilegate.isa.lowering import Lowering, LoweringError
+from tilegate.isa.store import Store, default_store
+from tilegate.progress import Reporter
+from tilegate.worker.failures import MISSING
+
+EXIT_PASS, EXIT_USAGE, EXIT_BROKEN, EXIT_INCONCLUSIVE, EXIT_ENVIRONMENT = 0, 2, 3, 4, 5
+
+Kernels = dict[str, tuple[Kernel, ...]]
+
+_DESCRIPTION = """\
+Execute the HIP code of every kernel that the suite lists, lane by lane on this machine's processor, on small problems of
+odd lengths: results are compared with the suite's reference under several orders of execution, and races, accesses out of
+bounds, uninitialised LDS, divergent barriers and the like are named with the line of the generated source. Needs no GPU,
+but clang. Says nothing about time: counters are counts, and what is a model is called one (docs/emulator.md).
+
+examples:
+  tilegate emulate                               every kernel of the files as they are, for the MI300X
+  tilegate emulate d128 --schedules first        only kernels and cases in whose name "d128" is found, in a hurry
+  tilegate emulate --arch gfx942,gfx90a --json
+  tilegate emulate 128x64 --counters             matrix instructions, LDS cycles, coalescing: by kernel and by line
+  tilegate emulate diff --base main --head HEAD  what a change does to results and counters
+"""
+_EPILOG = (
+    "exit code: 0 pass, 2 usage error, 3 broken (a wrong result, a race, …), 4 inconclusive (nothing was executed, or the "
+    "emulator does not know something that a kernel uses), 5 no clang here"
+)
+
+
+def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    """Add `tilegate emulate` to the command line."""
+    parser = subparsers.add_parser(
+        "emulate",
+        help="execute kernels for chips that are not here, and check what they compute",
+        description=_DESCRIPTION,
+        epilog=_EPILOG,
+        usage="tilegate emulate [REGEX] [options]\n       tilegate emulate diff [REGEX] --base REV --head REV [options]",
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument(
+        "words", nargs="*", metavar="REGEX", help="only kernels in whose id or cases the expression is found"
+    )
+    parser.add_argument("-b", "--bench", metavar="REGEX", help="the same, anywhere on the line")
+    parser.add_argument(
+        "--arch", default="gfx942", metavar="LIST", help=f"chips, separated by commas: {', '.join(emulator.SUPPORTED)} (default: gfx942)"
+    )  # fmt: skip
+    parser.add_argument("--rev", metavar="REV", help="the revision (default: WORKTREE, the files as they are)")
+    parser.add_argument(
+        "--base", metavar="REV", help="diff: what to compare with, or WORKTREE; its suite is used for both"
+    )
+    parser.add_argument("--head", metavar="REV", help="diff: what is judged, or WORKTREE")
+    parser.add_argument(
+        "--schedules",
+        choices=("all", "first"),
+        default="all",
+        help="every order of execution and every model of rounding (default), or one run of each problem",
+    )
+    parser.add_argument("--counters", action="store_true", help="show counters of every kernel and of every line")
+    parser.add_argument("--out", type=Path, metavar="FILE", help="also write the JSON here")
+    parser.add_argument("--json", action="store_true", help="print JSON instead of the table")
+    parser.add_argument("--repo", type=Path, default=Path(), metavar="DIR", help="the repository (default: this one)")
+    parser.set_defaults(run=run)
+
+
+def run(args: argparse.Namespace) -> int:
+    """Carry out `tilegate emulate` and `tilegate emulate diff`; return the exit code.
+
+    Raises:
+        UsageError: it cannot be done as asked.
+        KeyboardInterrupt: interrupted; what was executed is in the cache.
+    """
+    diff = args.words[:1] == ["diff"]
+    words = args.words[diff:] + ([] if args.bench is None else [args.bench])
+    if len(words) > 1:
+        raise UsageError(f"one expression at a time, not {' and '.join(map(repr, words))}; 'one|other' finds both")
+    pattern = words[0] if words else None
+    with contextlib.suppress(re.error):
+        re.compile(pattern or "")
+        try:
+            emulator.toolchain()
+            archs = _archs(args.arch)
+            return _diff(args, archs, pattern) if diff else _show(args, archs, pattern)
+        except emulator.ToolchainMissing as error:
+            print(f"tilegate: {error}", file=sys.stderr)
+            return EXIT_ENVIRONMENT
+    raise UsageError(f"{pattern!r} is not a regular expression")
+
+
+def _archs(text: str) -> tuple[str, ...]:
+    archs = tuple(dict.fromkeys(part.strip() for part in text.split(",") if part.strip()))
+    unknown = [arch for arch in archs if arch not in emulator.SUPPORTED]
+    if unknown or not archs:
+        raise UsageError(f"--arch {text!r}: the emulator has {', '.join(emulator.SUPPORTED)}")
+    return archs
+
+
+def _show(args: argparse.Namespace, archs: tuple[str, ...], pattern: str | None) -> int:
+    if args.base or args.head:
+        raise UsageError("--base and --head belong to `tilegate emulate diff`; one revision is named with --rev")
+    store = default_store()
+    with tempfile.TemporaryDirectory(prefix="tilegate-emulate-") as scratch:
+        repository = trees.open_repository(args.repo.resolve())
+        revision = trees.resolve(repository, args.rev or trees.WORKTREE, Path(scratch, "objects"))
+        with lowering_of(repository, revision, revision, Path(scratch, "side"), store) as lowering:
+            kernels = run_survey(lowering, archs, store, pattern, "emulate", thorough=args.schedules == "all")
+    verdict, code = conclude([kernel.verdict for found in kernels.values() for kernel in found])
+    document = {
+        **header(SCHEMA),
+        "revision": identity(revision),
+        "verdict": verdict,
+        "exit_code": code,
+        "schedules": args.schedules,
+        "toolchain": emulator.toolchain().version,
+        "kernels": {
+            arch: {kernel.id: kernel.to_json(counters=args.counters) for kernel in found}
+            for arch, found in kernels.items()
+        },
+    }
+    if args.out:
+        files.write_json(args.out, document)
+    print(json.dumps(document, indent=1) if args.json else table.render(kernels, verdict, counters=args.counters))
+    return code
+
+
+def _diff(args: argparse.Namespace, archs: tuple[str, ...], pattern: str | None) -> int:
+    from tilegate.emulate import compare  # noqa: PLC0415
+
+    if not args.base or not args.head or args.rev:
+        raise UsageError("diff compares two revisions: tilegate emulate diff --base main --head HEAD")
+    return compare.run_diff(args, archs, pattern)
+
+
+def header(schema: str) -> dict[str, Any]:
+    """Return how every JSON document of this command begins."""
+    return {
+        "schema": schema,
+        "tilegate": __version__,
+        "created": datetime.now(UTC).isoformat(timespec="seconds"),
+    }
+
+
+def identity(revision: trees.Revision) -> dict[str, Any]:
+    """Return a revision as the documents hold it."""
+    return {"rev": revision.rev, "commit": revision.commit, "tree": revision.tree}
+
+
+def conclude(verdicts: list[str]) -> tuple[str, int]:
+    """Return the run's verdict and exit code: the worst of its kernels, and never a pass for nothing."""
+    if not verdicts:
+        print("tilegate: no kernel matches; nothing was executed", file=sys.stderr)
+    if "broken" in verdicts:
+        return "broken", EXIT_BROKEN
+    if not verdicts or "inconclusive" in verdicts:
+        return "inconclusive", EXIT_INCONCLUSIVE
+    return "pass", EXIT_PASS
+
+
+def run_survey(
+    lowering: Lowering, archs: tuple[str, ...], store: Store, pattern: str | None, name: str, *, thorough: bool
+) -> Kernels:
+    """Survey with progress on stderr.
+
+    Raises:
+        UsageError: the suite cannot list its kernels, or has no problems for them.
+    """
+    lacking = missing_seam(lowering)
+    if lacking is not None:
+        raise UsageError(lacking)
+    store.prune()
+    emulator.prune()
+    reporter = Reporter()
+    try:
+        with contextlib.ExitStack() as stack:
+            phase = None
+
+            def say(done: int, total: int, what: str) -> None:
+                nonlocal phase
+                phase = phase or stack.enter_context(reporter.phase(name, total))
+                phase.done(what)
+
+            return survey(lowering, archs, store, pattern=pattern, thorough=thorough, say=say)
+    except LoweringError as error:
+        what = "has no kernels to list" if error.kind == MISSING else "cannot list its kernels"
+        raise UsageError(f"the suite {what}: {error}") from None
