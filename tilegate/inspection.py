@@ -15,7 +15,7 @@ from tilegate.samples import Record, new_side
 from tilegate.session import Crew, WorkerError
 
 _LISTED = 5  # cases that an error message names
-_COMPILED_AT_ONCE = 8  # for the timeout: how many cases a suite's precompile takes the time of one for
+COMPILED_AT_ONCE = 8  # for the timeout: how many cases a suite's precompile takes the time of one for
 
 
 def inspect(crew: Crew, record: Record, pattern: str | None, reporter: Reporter) -> None:
@@ -158,7 +158,7 @@ def _identify(crew: Crew, cases: dict[str, dict[str, Any]], reporter: Reporter) 
     with reporter.phase("compile", len(cases)) as phase:
         phase.doing("all kernels at both revisions")
         most = max((len(arguments["cases"]) for arguments in wanted.values()), default=0)
-        answers = crew.request_all("precompile", timeout * (1 + most / _COMPILED_AT_ONCE), wanted)
+        answers = crew.request_all("precompile", timeout * (1 + most / COMPILED_AT_ONCE), wanted)
         for name, answer in answers.items():
             try:
                 answer()
