@@ -74,3 +74,9 @@ inline __attribute__((always_inline)) void switch_fiber(Fiber &from, Fiber &to) 
 #else
 inline void switch_fiber(Fiber &from, Fiber &to) { swapcontext(&from.context, &to.context); }
 #endif
+
+#if defined(__x86_64__) || defined(__aarch64__)
+inline const void *fiber_top(const Fiber &fiber) { return fiber.stack_pointer; }
+#else
+inline const void *fiber_top(const Fiber &fiber) { return fiber.context.uc_stack.ss_sp; }
+#endif

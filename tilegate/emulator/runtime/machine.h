@@ -64,7 +64,8 @@ struct alignas(128) Lane {
 struct Wave {
   int first_thread;
   uint64_t live, arrived;  // lanes that have not ended; lanes that wait for an operation of the wave
-  bool mixed;              // lanes wait at different places
+  Site site;               // where the first of them waits
+  bool mixed;              // others wait elsewhere
   uint32_t epoch;          // advances with every operation of the wave and every barrier
 };
 

@@ -11,6 +11,9 @@
 #include <cstring>
 #include <type_traits>
 
+#include "memory.h"
+#include "rendezvous.h"
+
 namespace {
 using Rounding = Launch::Rounding;
 constexpr float kLeastNormal = 0x1p-126f, kLeastNormalHalf = 0x1p-14f;
@@ -84,32 +87,49 @@ template <int count> inline __attribute__((always_inline)) void widen(TgElement 
   }
 }
 
-template <int R> inline int row_of(int lane, int quad) { return 8 * quad + 4 * (lane / R); }  // of values 4*quad to 4*quad+3
-template <int R> constexpr int kQuads = R * R / kWave / 4;
+template <int R> inline unsigned row_of(unsigned lane, unsigned quad) { return 8 * quad + 4 * (lane / R); }  // of values 4*quad to 4*quad+3
+template <int R> constexpr unsigned kQuads = R * R / kWave / 4;
 
-template <int R> inline void bring_c(Operands &to, int lane, const void *c) {
-  for (int quad = 0; quad < kQuads<R>; ++quad)
+template <int R> inline void bring_c(Operands &to, unsigned lane, const void *c) {
+  for (unsigned quad = 0; quad < kQuads<R>; ++quad)
     memcpy(&to.d[lane % R * R + row_of<R>(lane, quad)], static_cast<const char *>(c) + 16 * quad, 16);
 }
 
-template <int R, int K> inline void bring_floats(int wave, int lane, const TgMatrix &shape, const void *a, const void *b, const void *c) {
-  constexpr int values = R * K / kWave;
-  Operands &to = operands[wave];
-  const int first = values * (lane / R), own = lane % R;
-  float row[values];
-  widen<values>(shape.a, a, row);
-  for (int v = 0; v < values; ++v) to.a[(first + v) * R + own] = row[v];
-  widen<values>(shape.b, b, &to.b[own * K + first]);
-  bring_c<R>(to, lane, c);
+template <int R> inline void take_d(const Operands &from, unsigned lane, void *d) {
+  for (unsigned quad = 0; quad < kQuads<R>; ++quad)
+    memcpy(static_cast<char *>(d) + 16 * quad, &from.d[lane % R * R + row_of<R>(lane, quad)], 16);
 }
 
-template <int R, int K> void bring_bytes(int wave, int lane, const void *a, const void *b, const void *c) {
+struct Call {
+  const TgMatrix &shape;
+  const void *a, *b, *c;
+  void *d;
+  Site site;
+};
+
+template <int R, int K> inline __attribute__((always_inline)) void execute_floats(Lane &self, const Call &call) {
+  constexpr unsigned values = R * K / kWave;
+  Operands &with = operands[self.wave];
+  const unsigned lane = static_cast<unsigned>(self.lane), first = values * (lane / R), own = lane % R;
+  float row[values];
+  widen<values>(call.shape.a, call.a, row);
+  for (unsigned v = 0; v < values; ++v) with.a[(first + v) * R + own] = row[v];
+  widen<values>(call.shape.b, call.b, &with.b[own * K + first]);
+  bring_c<R>(with, lane, call.c);
+  arrive(self, Waiting::Matrix, call.site);
+  take_d<R>(with, lane, call.d);
+}
+
+template <int R, int K> void execute_bytes(Lane &self, const Call &call) {
   constexpr size_t values = R * K / kWave;
-  Operands &to = operands[wave];
-  const size_t at = static_cast<size_t>(lane % R * K) + values * static_cast<size_t>(lane / R);
-  memcpy(reinterpret_cast<int8_t *>(to.a) + at, a, values);
-  memcpy(reinterpret_cast<int8_t *>(to.b) + at, b, values);
-  bring_c<R>(to, lane, c);
+  Operands &with = operands[self.wave];
+  const unsigned lane = static_cast<unsigned>(self.lane);
+  const size_t at = lane % R * K + values * (lane / R);
+  memcpy(reinterpret_cast<int8_t *>(with.a) + at, call.a, values);
+  memcpy(reinterpret_cast<int8_t *>(with.b) + at, call.b, values);
+  bring_c<R>(with, lane, call.c);
+  arrive(self, Waiting::Matrix, call.site);
+  take_d<R>(with, lane, call.d);
 }
 
 template <int R, int K> void multiply_floats(Operands &with, bool flush) {
@@ -165,7 +185,8 @@ template <int R, int K> void multiply_bytes(Operands &with) {
 }
 
 // Calls `action` with the shape as constants. The headers declare no others.
-template <typename Floats, typename Bytes> inline void with_shape(const TgMatrix &shape, Floats floats, Bytes bytes) {
+template <typename Floats, typename Bytes>
+inline __attribute__((always_inline)) void with_shape(const TgMatrix &shape, Floats floats, Bytes bytes) {
 #define TG_SHAPE(action, R, K) action(std::integral_constant<int, R>{}, std::integral_constant<int, K>{})
   const bool small = shape.rows == 16;
   if (shape.a != TgElement::Int8) {
@@ -186,12 +207,6 @@ template <typename Floats, typename Bytes> inline void with_shape(const TgMatrix
 }
 }  // namespace
 
-void bring_operands(const Lane &lane, const TgMatrix &shape, const void *a, const void *b, const void *c) {
-  with_shape(
-      shape, [&](auto R, auto K) { bring_floats<R, K>(lane.wave, lane.lane, shape, a, b, c); },
-      [&](auto R, auto K) { bring_bytes<R, K>(lane.wave, lane.lane, a, b, c); });
-}
-
 void multiply(const Wave &wave, const TgMatrix &shape) {
   Operands &with = operands[wave.first_thread / kWave];
   const bool flush = machine.launch.flushes_subnormals && shape.a != TgElement::Float;
@@ -199,14 +214,12 @@ void multiply(const Wave &wave, const TgMatrix &shape) {
       shape, [&](auto R, auto K) { multiply_floats<R, K>(with, flush); }, [&](auto R, auto K) { multiply_bytes<R, K>(with); });
 }
 
-void take_result(const Lane &lane, const TgMatrix &shape, void *d) {
-  const Operands &with = operands[lane.wave];
-  const auto take = [&](auto R) {
-    for (int quad = 0; quad < kQuads<R>; ++quad)
-      memcpy(static_cast<char *>(d) + 16 * quad, &with.d[lane.lane % R * R + row_of<R>(lane.lane, quad)], 16);
-  };
-  if (shape.rows == 16)
-    take(std::integral_constant<int, 16>{});
-  else
-    take(std::integral_constant<int, 32>{});
+extern "C" void tg_matrix(const TgMatrix *shape, const void *a, const void *b, const void *c, void *d) {
+  Lane &self = *machine.running;
+  settle_overwrites(self);
+  self.matrix = shape;
+  const Call call{*shape, a, b, c, d, TG_SITE()};
+  with_shape(
+      *shape, [&](auto R, auto K) __attribute__((always_inline)) { execute_floats<R, K>(self, call); },
+      [&](auto R, auto K) { execute_bytes<R, K>(self, call); });
 }

@@ -3,6 +3,5 @@
 #pragma once
 #include "machine.h"
 
-void bring_operands(const Lane &lane, const TgMatrix &shape, const void *a, const void *b, const void *c);
+// The product of what the lanes of a wave have brought.
 void multiply(const Wave &wave, const TgMatrix &shape);
-void take_result(const Lane &lane, const TgMatrix &shape, void *d);

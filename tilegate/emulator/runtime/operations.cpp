@@ -7,7 +7,7 @@
 #include "findings.h"
 #include "matrix.h"
 #include "memory.h"
-#include "schedule.h"
+#include "rendezvous.h"
 
 Machine machine;
 
@@ -67,7 +67,17 @@ void exchange(Lane *lanes, uint64_t mask) {
   }
 }
 
-// Carries out the operation that the lanes of `mask` wait for and makes them ready, `self` excepted.
+// All live lanes but `self`.
+void make_all_ready(const Lane *self) {
+  for (int i = 0; i < machine.launch.waves; ++i) {
+    Wave &wave = machine.waves[last_wave_first() ? machine.launch.waves - 1 - i : i];
+    uint64_t mask = wave.live;
+    if (self != nullptr && self->wave == wave.first_thread / kWave) mask &= ~(1ull << self->lane);
+    make_ready(&machine.lanes[wave.first_thread], mask);
+  }
+}
+}  // namespace
+
 void complete(Wave &wave, uint64_t mask, const Lane *self) {
   Lane *lanes = &machine.lanes[wave.first_thread];
   const Lane &first = lanes[__builtin_ctzll(mask)];
@@ -87,21 +97,15 @@ void complete(Wave &wave, uint64_t mask, const Lane *self) {
     exchange(lanes, mask);
   }
   wave.arrived &= ~mask;
-  wave.mixed = wave.arrived != 0 && earliest(wave) != wave.arrived;
+  if (wave.arrived != 0) {
+    wave.site = machine.lanes[wave.first_thread + __builtin_ctzll(wave.arrived)].site;
+    wave.mixed = earliest(wave) != wave.arrived;
+  }
   if (self != nullptr) mask &= ~(1ull << self->lane);
   make_ready(lanes, mask);
 }
 
-// All live lanes but `self`.
-void make_all_ready(const Lane *self) {
-  for (int i = 0; i < machine.launch.waves; ++i) {
-    Wave &wave = machine.waves[last_wave_first() ? machine.launch.waves - 1 - i : i];
-    uint64_t mask = wave.live;
-    if (self != nullptr && self->wave == wave.first_thread / kWave) mask &= ~(1ull << self->lane);
-    make_ready(&machine.lanes[wave.first_thread], mask);
-  }
-}
-
+namespace {
 void release_barrier(const Lane *self) {
   for (int w = 0; w < machine.launch.waves; ++w) {
     Wave &wave = machine.waves[w];
@@ -127,7 +131,8 @@ void release_barrier(const Lane *self) {
   make_all_ready(self);
 }
 
-// No lane can run. Either lanes of a wave wait for an operation that others do not come to, or the kernel is stuck.
+}  // namespace
+
 void resolve() {
   for (int w = 0; w < machine.launch.waves; ++w) {
     Wave &wave = machine.waves[w];
@@ -138,40 +143,9 @@ void resolve() {
   abort();  // every live lane would be at a barrier, and the last to arrive releases it
 }
 
-void check_time() {
-  if (!machine.expired) return;
-  Finding finding{Fault::Expired};
-  if (machine.running) finding = at(Fault::Expired, *machine.running);
-  stop(finding);
-}
+void stop_expired() { stop(at(Fault::Expired, *machine.running)); }
 
-// Lets other lanes run until this one is made ready.
-inline __attribute__((always_inline)) void park(Lane &self) {
-  check_time();
-  while (!any_ready()) resolve();
-  Lane *next = take_ready();
-  if (next == &self) return;
-  machine.running = next;
-  switch_fiber(self.fiber, next->fiber);
-}
-
-inline __attribute__((always_inline)) void arrive(Lane &self, Waiting what, Site site) {
-  Wave &wave = machine.waves[self.wave];
-  self.waiting = what;
-  self.site = site;
-  if (wave.arrived) {
-    const Lane &first = machine.lanes[wave.first_thread + __builtin_ctzll(wave.arrived)];
-    wave.mixed |= first.site != site;
-  }
-  wave.arrived |= 1ull << self.lane;
-  if (wave.arrived == wave.live && !wave.mixed) {
-    complete(wave, wave.live, &self);
-    if (!yields_after_release()) return;
-    make_ready(&self, 1);
-  }
-  park(self);
-}
-
+namespace {
 void lane_main() {
   machine.launch.kernel(machine.launch.arguments.data());
   Lane &self = *machine.running;
@@ -181,7 +155,6 @@ void lane_main() {
   --machine.live;
   if (wave.live && wave.arrived == wave.live && !wave.mixed) complete(wave, wave.live, nullptr);
   if (machine.live && machine.at_barrier == machine.live) release_barrier(nullptr);
-  check_time();
   if (machine.live == 0) {
     machine.running = nullptr;
     switch_fiber(self.fiber, machine.scheduler);
@@ -205,7 +178,7 @@ void run_workgroup(uint32_t number) {
   for (int w = 0; w < launch.waves; ++w) {
     Wave &wave = machine.waves[w];
     const int count = launch.threads - w * kWave < kWave ? launch.threads - w * kWave : kWave;
-    wave = {w * kWave, count == kWave ? ~0ull : (1ull << count) - 1, 0, false, wave.epoch + 1};
+    wave = {w * kWave, count == kWave ? ~0ull : (1ull << count) - 1, 0, 0, false, wave.epoch + 1};
   }
   for (int t = 0; t < launch.threads; ++t) {
     Lane &lane = machine.lanes[t];
@@ -256,14 +229,5 @@ uint64_t tg_exchange(TgExchange kind, uint64_t value, int source_lane) {
   self.source_lane = source_lane;
   arrive(self, Waiting::Exchange, TG_SITE());
   return self.value;
-}
-
-void tg_matrix(const TgMatrix *shape, const void *a, const void *b, const void *c, void *d) {
-  Lane &self = *machine.running;
-  settle_overwrites(self);
-  self.matrix = shape;
-  bring_operands(self, *shape, a, b, c);
-  arrive(self, Waiting::Matrix, TG_SITE());
-  take_result(self, *shape, d);
 }
 }
