@@ -14,6 +14,7 @@ import tomllib
 import typing
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from pathlib import PurePosixPath
 from typing import Any
 
 from tilegate.files import UsageError
@@ -110,6 +111,8 @@ class GateConfig:
         allow_removed: globs of case ids (fnmatch) that the head may drop without making the run inconclusive.
         bias: the bias of a fresh pair of processes, until this machine has been calibrated: per target, of launches timed
             one by one; "recorded", of launches timed in recordings. Calls are timed on the host, so theirs is the CPU's.
+        noise_profile: file in the repository, as `tilegate calibrate` writes it, with the noise of the machine that gates;
+            None: the built-in `bias` and numbers of pairs.
         most_disturbed: a run of whose pairs a larger share was disturbed (throttling, another process) says nothing.
         overrides: other values for some cases; of those whose glob fits a case the first applies, alone. The report
             names every case that is judged by other thresholds.
@@ -146,6 +149,7 @@ class GateConfig:
 
     allow_removed: tuple[str, ...] = ()
     bias: Mapping[str, Bias] = field(default_factory=_default_bias, hash=False)
+    noise_profile: str | None = None
     most_disturbed: float = 0.25
     overrides: tuple[Override, ...] = ()
 
@@ -276,11 +280,21 @@ def _value(key: str, value: object, where: str) -> object:
         if not isinstance(value, list | tuple) or not all(isinstance(glob, str) and glob for glob in value):
             raise UsageError(f"{where}: {key} must be a list of globs such as ['attention.*'], not {_show(value)}")
         return tuple(value)
+    if key == "noise_profile":
+        if value is not None and not (isinstance(value, str) and value and not _leaves(value)):
+            raise UsageError(
+                f"{where}: {key} must be the path of a file in the repository, such as 'noise.json', not {_show(value)}"
+            )
+        return value
     if key == "bias":
         return _bias(value, where)
     if key == "overrides":
         return _overrides(value, where)
     return _number(key, value, where, *_RANGES[key])
+
+
+def _leaves(path: str) -> bool:
+    return PurePosixPath(path).is_absolute() or ".." in PurePosixPath(path).parts
 
 
 def _number(key: str, value: object, where: str, low: float, high: float) -> float:

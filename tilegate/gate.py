@@ -13,6 +13,7 @@ import sys
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +26,7 @@ from tilegate import (
     inspection,
     invocation,
     judge,
+    noise,
     rounds,
     samples,
     trees,
@@ -33,6 +35,7 @@ from tilegate import (
 from tilegate.budget import Budget
 from tilegate.config import GateConfig, load_config, to_dict
 from tilegate.files import UsageError
+from tilegate.noise import NoiseProfile
 from tilegate.progress import Reporter
 from tilegate.protocol import TARGETS, TIERS
 from tilegate.session import Crew, Stage, stage
@@ -66,6 +69,7 @@ class Comparison:
         same_suite: base and head have the same suite, or only the head has one.
         waived: the waivers of both.
         allow_head_waivers: those that only the head has count, too.
+        noise: what calibration found out about this machine, if it was calibrated.
     """
 
     base: trees.Revision
@@ -81,6 +85,7 @@ class Comparison:
     same_suite: bool
     waived: tuple[Waiver, ...] = ()
     allow_head_waivers: bool = False
+    noise: NoiseProfile | None = None
 
     @property
     def arch(self) -> str | None:
@@ -90,7 +95,9 @@ class Comparison:
 
     def describe(self) -> dict[str, Any]:
         """Return the part of the samples document that is known before anything is measured."""
+        measured = {} if self.noise is None else {"noise_profile": noise.to_samples(self.noise, list(self.noise.cases))}
         return {
+            **measured,
             "base": {"rev": self.base.rev, "commit": self.base.commit, "tree": self.base.tree},
             "head": {"rev": self.head.rev, "commit": self.head.commit, "tree": self.head.tree},
             "target": self.target,
@@ -152,6 +159,12 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
         action="store_true",
         help=f"let waivers count that the change itself adds to {waivers.FILE}; otherwise only the base's do",
     )
+    parser.add_argument(
+        "--noise-profile",
+        type=Path,
+        metavar="FILE",
+        help="the noise of this machine, as `tilegate calibrate` wrote it (default: the base's `noise_profile`, if it names one)",
+    )
     parser.add_argument("--repo", type=Path, default=Path(), metavar="DIR", help="the repository (default: this one)")
     parser.add_argument("--json", action="store_true", help="print the verdict as JSON instead of a table")
     parser.set_defaults(run=run)
@@ -210,6 +223,7 @@ def _prepare(args: argparse.Namespace, scratch: Path) -> Comparison:
         described = environment.describe(target)
     except environment.NoDeviceError as error:
         raise UsageError(str(error)) from None
+    profile = _noise_profile(args.noise_profile, repository, base, config, described)
     return Comparison(
         base,
         head,
@@ -224,7 +238,33 @@ def _prepare(args: argparse.Namespace, scratch: Path) -> Comparison:
         trees.same_path(repository, base, head, suite) or not trees.has_path(repository, base, suite),
         waived,
         args.allow_head_waivers,
+        noise=profile,
     )
+
+
+def _noise_profile(
+    path: Path | None,
+    repository: trees.Repository,
+    base: trees.Revision,
+    config: GateConfig,
+    described: Mapping[str, Any],
+) -> NoiseProfile | None:
+    """Read the noise of this machine: from the file that the command line names, else from the one of the base.
+
+    Raises:
+        UsageError: it cannot be read, or says nothing about this machine today.
+    """
+    today = datetime.now(UTC).date()
+    if path is not None:
+        return noise.load(path, described, today)
+    if config.noise_profile is None:
+        return None
+    text = trees.file_if_any(repository, base, config.noise_profile)
+    if text is None:
+        raise UsageError(
+            f"base {base.rev} has no {config.noise_profile}, which its [tool.tilegate] names as noise_profile"
+        )
+    return noise.parse(text, f"{config.noise_profile} of {base.rev}", described, today)
 
 
 def _measure(

@@ -27,6 +27,7 @@ _SAME = (
     (("filter",), "filter"),
     (("config",), "configuration"),
     (("environment", "fingerprint"), "environment"),
+    (("noise_profile", "digest"), "noise profile"),
 )
 
 # What no measurement depends on: a run that is continued takes it as it now is.
@@ -160,7 +161,7 @@ def folder_name(parts: Sequence[str], pattern: str | None) -> str:
 def _at(document: Mapping[str, Any], place: tuple[str, ...]) -> Any:
     value: Any = document
     for key in place:
-        value = value[key]
+        value = value.get(key) if isinstance(value, Mapping) else None
     return value
 
 
