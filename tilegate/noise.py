@@ -134,7 +134,8 @@ def estimate(
 
     The true ratio is 1, so a replicate's bias is its estimate, and what one side always has over the other counts as bias,
     too. Variance of the bias: mean square of the estimates, less what the noise of pairs contributes. Its upper bound: the
-    sum of squares of n normal values with variance s2 is s2 times a chi-square variable with n degrees of freedom.
+    sum of squares of n normal values with variance s2 is s2 times a chi-square variable with n degrees of freedom. It is
+    never below half the error that the pairs leave: less cannot be told from it.
 
     Args:
         base, head: for each replicate, the median seconds of each turn.
@@ -164,7 +165,7 @@ def estimate(
         pairs=sum(map(len, ratios)),
         pair_noise=math.sqrt(float(np.mean(errors**2 * [len(r) for r in ratios]))),
         bias=math.sqrt(max(0.0, seen / len(ratios) - from_pairs)),
-        bias_high=math.sqrt(max(0.0, highest - from_pairs)),
+        bias_high=math.sqrt(max(highest - from_pairs, from_pairs / 4)),
         modes=float(np.median(turns))
         if 2 * len(turns) >= len(ratios)
         else modes.between_processes([float(c) for c in centres], smallest),
