@@ -280,21 +280,20 @@ def _value(key: str, value: object, where: str) -> object:
         if not isinstance(value, list | tuple) or not all(isinstance(glob, str) and glob for glob in value):
             raise UsageError(f"{where}: {key} must be a list of globs such as ['attention.*'], not {_show(value)}")
         return tuple(value)
-    if key == "noise_profile":
-        if value is not None and not (isinstance(value, str) and value and not _leaves(value)):
-            raise UsageError(
-                f"{where}: {key} must be the path of a file in the repository, such as 'noise.json', not {_show(value)}"
-            )
-        return value
-    if key == "bias":
-        return _bias(value, where)
-    if key == "overrides":
-        return _overrides(value, where)
+    readers = {"noise_profile": _path, "bias": _bias, "overrides": _overrides}
+    if key in readers:
+        return readers[key](value, where)
     return _number(key, value, where, *_RANGES[key])
 
 
-def _leaves(path: str) -> bool:
-    return PurePosixPath(path).is_absolute() or ".." in PurePosixPath(path).parts
+def _path(value: object, where: str) -> str | None:
+    if value is None:  # as `to_dict` writes it
+        return None
+    if not isinstance(value, str) or not value or PurePosixPath(value).is_absolute() or ".." in value.split("/"):
+        raise UsageError(
+            f"{where}: noise_profile must be the path of a file in the repository, such as 'noise.json', not {_show(value)}"
+        )
+    return value
 
 
 def _number(key: str, value: object, where: str, low: float, high: float) -> float:
