@@ -23,6 +23,7 @@ from asv.environment import Environment, EnvironmentUnavailable
 import tilegate
 from tilegate.environment import NoDeviceError, describe, probe_torch
 from tilegate.protocol.origin import ROOT_VARIABLE
+from tilegate.protocol.selection import LISTING_VARIABLE
 
 _OWN_PYTHON = f"{sys.version_info.major}.{sys.version_info.minor}"
 
@@ -114,6 +115,8 @@ class SharedEnvironment(Environment):  # type: ignore[misc]  # asv is untyped
         environment["TILEGATE_TARGET"] = self._target
         # Asks for the number of GPUs without starting CUDA, which no process may do before it forks.
         environment["PYTORCH_NVML_BASED_CUDA_CHECK"] = "1"
+        if "discover" in args:  # asv's own script, told to write down which benchmarks there are
+            environment[LISTING_VARIABLE] = "1"
         return util.check_output([sys.executable, *args], env=environment, **options)
 
     def _launch_method(self) -> str:

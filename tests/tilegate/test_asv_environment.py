@@ -32,7 +32,7 @@ CONFIGURATION = {
 SUITE = """
 import os, sys
 import library
-from tilegate.protocol import register, verify_origin
+from tilegate.protocol import listing, register, verify_origin
 register()
 verify_origin(library)
 MAIN = os.getpid()
@@ -40,13 +40,16 @@ MAIN = os.getpid()
 
 class Facts:
     version = "1"
-    params = ["number", "interpreter", "forked"]
+    params = ["number", "interpreter", "forked", "listing"]
+    param_names = ["fact, as listed" if listing() else "fact, as run"]
 
     def track_fact(self, fact):
         if fact == "number":
             return library.NUMBER
         if fact == "interpreter":
             return float(sys.executable == os.environ["EXPECTED_INTERPRETER"])
+        if fact == "listing":
+            return float(listing())
         return float(os.getpid() != MAIN)
 
 
@@ -130,8 +133,10 @@ def _facts(stored: dict) -> list[float]:
 def test_every_commit_measures_its_own_package_in_this_interpreter(asv):
     asv("run", "main~2..main", "--record-samples")
     results = _results(asv)
-    assert _facts(results[asv.commit("main~1")]) == [1, 1, 1]
-    assert _facts(results[asv.commit("main")]) == [2, 1, 1]
+    assert _facts(results[asv.commit("main~1")]) == [1, 1, 1, 0]
+    assert _facts(results[asv.commit("main")]) == [2, 1, 1, 0]
+    listed = json.loads((asv.project / ".asv" / "results" / "benchmarks.json").read_text())
+    assert listed["facts.Facts.track_fact"]["param_names"] == ["fact, as listed"]
 
     launch = dict(
         zip(

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 from tilegate.protocol.artifacts import JSON, Artifact, digest
 from tilegate.protocol.clocks import RECORDED, SHORT, Clock, Timed, call_clock_for, clock_for, cold_sets, recorded
 from tilegate.protocol.origin import WrongTreeError, verify_origin
-from tilegate.protocol.selection import TARGETS, TIERS, Selection, selection
+from tilegate.protocol.selection import TARGETS, TIERS, Selection, listing, selection
 from tilegate.protocol.work import verified_work
 
 if TYPE_CHECKING:
@@ -39,6 +39,7 @@ __all__ = [
     "cold_sets",
     "digest",
     "is_call",
+    "listing",
     "recorded",
     "register",
     "selection",

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 TARGETS = ("cpu", "cuda", "hip")
 TIERS = ("smoke", "pr", "full")
+LISTING_VARIABLE = "TILEGATE_LISTING"
 
 
 @dataclass(frozen=True)
@@ -46,6 +47,14 @@ def selection() -> Selection:
     tier = os.environ.get("TILEGATE_TIER") or ("smoke" if target == "cpu" else "pr")
     _one_of("TILEGATE_TIER", tier, TIERS)
     return Selection(target, tier)
+
+
+def listing() -> bool:
+    """Return whether the suite is imported only for the names of its cases (`asv` does that in a process of its own).
+
+    What is slow to import, and imported early only so that processes forked for each case need not, can wait then.
+    """
+    return LISTING_VARIABLE in os.environ
 
 
 def _target_of_this_machine() -> str:
