@@ -118,11 +118,16 @@ def conclude(
     *,
     standing: Standing,
     in_doubt: Sequence[str],
+    emulation: Mapping[str, Any],
 ) -> tuple[str, str]:
     """Return the run's verdict and its reason: one sentence, in which only names of waivers come from a commit."""
     counts = Counter(entry["verdict"] for entry in cases.values())
-    if broken := counts["broken"]:
-        return "broken", f"{cases_in_words(broken)} of {len(cases)} broken at the head: see the messages."
+    wrong = [arch for arch, found in emulation.items() for k in found["kernels"].values() if k["verdict"] == "broken"]
+    if counts["broken"] or wrong:
+        parts = [f"{cases_in_words(counts['broken'])} of {len(cases)} broken at the head"] if counts["broken"] else []
+        kernels = "1 kernel" if len(wrong) == 1 else f"{len(wrong)} kernels"
+        parts += [f"{kernels} broken on {' and '.join(dict.fromkeys(wrong))}, emulated"] if wrong else []
+        return "broken", f"{'; '.join(parts)}: see the messages."
     if disturbances["of"] and disturbances["pairs"] > config.most_disturbed * disturbances["of"]:
         words = disturbances_in_words(disturbances)
         return "environment-invalid", f"The machine was not quiet: {words}. Measure again when it is."

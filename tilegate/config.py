@@ -17,6 +17,7 @@ from dataclasses import dataclass, field
 from pathlib import PurePosixPath
 from typing import Any
 
+from tilegate.emulator import SUPPORTED
 from tilegate.files import UsageError
 
 TARGETS = ("cpu", "cuda", "hip")
@@ -111,6 +112,9 @@ class GateConfig:
         allow_removed: globs of case ids (fnmatch) that the head may drop without making the run inconclusive.
         bias: the bias of a fresh pair of processes, until this machine has been calibrated: per target, of launches timed
             one by one; "recorded", of launches timed in recordings. Calls are timed on the host, so theirs is the CPU's.
+        emulate: chips that are not here and whose changed kernels are executed before anything is timed, if the suite has
+            problems for them and there is a clang (docs/emulator.md); empty: none.
+        emulate_seconds: about how long that may take in all; kernels that there is no time for are named.
         noise_profile: file in the repository, as `tilegate calibrate` writes it, with the noise of the machine that gates;
             None: the built-in `bias` and numbers of pairs.
         most_disturbed: a run of whose pairs a larger share was disturbed (throttling, another process) says nothing.
@@ -148,6 +152,8 @@ class GateConfig:
     measure_timeout: float = 120.0
 
     allow_removed: tuple[str, ...] = ()
+    emulate: tuple[str, ...] = ("gfx942",)
+    emulate_seconds: float = 300.0
     bias: Mapping[str, Bias] = field(default_factory=_default_bias, hash=False)
     noise_profile: str | None = None
     most_disturbed: float = 0.25
@@ -200,6 +206,7 @@ _RANGES: Mapping[str, tuple[float, float]] = {
     "check_timeout": (1.0, _LONGEST),
     "measure_timeout": (1.0, _LONGEST),
     "most_disturbed": (0.0, 1.0),
+    "emulate_seconds": (1.0, _LONGEST),
 }
 THRESHOLDS = ("promise", "tolerated", "regression", "replicate_regression", "screen")
 """The sizes of effects that decide a case's verdict."""
@@ -266,6 +273,7 @@ def to_dict(config: GateConfig) -> dict[str, Any]:
     """Return the configuration as plain JSON values; `from_dict` reads them back to an equal configuration."""
     values: dict[str, Any] = {f.name: getattr(config, f.name) for f in dataclasses.fields(config)}
     values["allow_removed"] = list(config.allow_removed)
+    values["emulate"] = list(config.emulate)
     values["overrides"] = [{"cases": override.cases, **override.values} for override in config.overrides]
     values["bias"] = {target: dataclasses.asdict(bias) for target, bias in config.bias.items()}
     return values
@@ -280,6 +288,10 @@ def _value(key: str, value: object, where: str) -> object:
         if not isinstance(value, list | tuple) or not all(isinstance(glob, str) and glob for glob in value):
             raise UsageError(f"{where}: {key} must be a list of globs such as ['attention.*'], not {_show(value)}")
         return tuple(value)
+    if key == "emulate":
+        if not isinstance(value, list | tuple) or not all(arch in SUPPORTED for arch in value):
+            raise UsageError(f"{where}: {key} must be a list of {', '.join(SUPPORTED)}, not {_show(value)}")
+        return tuple(dict.fromkeys(value))
     readers = {"noise_profile": _path, "bias": _bias, "overrides": _overrides}
     if key in readers:
         return readers[key](value, where)

@@ -34,6 +34,7 @@ from tilegate import (
 )
 from tilegate.budget import Budget
 from tilegate.config import GateConfig, load_config, to_dict
+from tilegate.emulate import gating
 from tilegate.files import UsageError
 from tilegate.noise import NoiseProfile
 from tilegate.progress import Reporter
@@ -70,6 +71,7 @@ class Comparison:
         waived: the waivers of both.
         allow_head_waivers: those that only the head has count, too.
         noise: what calibration found out about this machine, if it was calibrated.
+        emulate: execute changed kernels for chips that are not here.
     """
 
     base: trees.Revision
@@ -85,6 +87,7 @@ class Comparison:
     same_suite: bool
     waived: tuple[Waiver, ...] = ()
     allow_head_waivers: bool = False
+    emulate: bool = True
     noise: NoiseProfile | None = None
 
     @property
@@ -92,6 +95,11 @@ class Comparison:
         """The GPU's architecture ("gfx942", "sm_90"); None on the CPU, whose compiled code nobody counts."""
         arch = self.environment["device"]["arch"]
         return None if self.target == "cpu" or arch is None else str(arch)
+
+    @property
+    def emulated(self) -> tuple[str, ...]:
+        """The chips whose changed kernels are executed before anything is timed; not the one that is here."""
+        return tuple(arch for arch in self.config.emulate if arch != self.arch) if self.emulate else ()
 
     def describe(self) -> dict[str, Any]:
         """Return the part of the samples document that is known before anything is measured."""
@@ -158,6 +166,11 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
         "--allow-head-waivers",
         action="store_true",
         help=f"let waivers count that the change itself adds to {waivers.FILE}; otherwise only the base's do",
+    )
+    parser.add_argument(
+        "--no-emulate",
+        action="store_true",
+        help="do not execute changed kernels for the chips that `emulate` in [tool.tilegate] names (default: gfx942)",
     )
     parser.add_argument(
         "--noise-profile",
@@ -238,6 +251,7 @@ def _prepare(args: argparse.Namespace, scratch: Path) -> Comparison:
         trees.same_path(repository, base, head, suite) or not trees.has_path(repository, base, suite),
         waived,
         args.allow_head_waivers,
+        not args.no_emulate,
         noise=profile,
     )
 
@@ -283,6 +297,10 @@ def _measure(
     with Crew(stages, logs, comparison.config, label="inspect") as crew:
         if not record.cases:
             inspection.inspect(crew, record, comparison.pattern, reporter)
+        if comparison.emulated and "emulation" not in record.document:
+            limit = comparison.config.emulate_seconds
+            with record.timed("emulate"):
+                gating.enter(record, stages, comparison.emulated, logs=logs, reporter=reporter, seconds=limit)
         inspection.check(crew, record, comparison.config, reporter)
     rounds.run(rounds.Timing(record, comparison.config, comparison.target, stages, logs, reporter, budget))
     if slower := causes.unexplained(record):

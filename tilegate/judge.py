@@ -21,6 +21,7 @@ from tilegate import advice, conclusion, decision, files, roofline, stats, waive
 from tilegate.conclusion import EXIT_CODES, percent
 from tilegate.config import THRESHOLDS, GateConfig, from_dict, load_config, to_dict
 from tilegate.decision import DONE, Evidence, Finding, Step
+from tilegate.emulate import standing as emulated
 from tilegate.measured import Measured, UnsoundError, impossible, measured
 from tilegate.waivers import Standing, Waiver
 
@@ -50,6 +51,7 @@ _FAILURES: Mapping[str, str] = {
     "hang": "hangs",
     "out-of-memory": "runs out of memory",
     "leak": "was loaded from the wrong tree",
+    "emulation": "is wrong on a chip that was emulated",
     "error": "fails",
 }
 
@@ -150,8 +152,9 @@ def judge(
     counted = sum(bool(j.measured.screen) and j.terms.gating for j in timed.values())
     unsettled = sum(bool(j.measured.screen) and not _settled(j) for j in controls.values())
     doubts = conclusion.doubts(samples, ordered, config, counted=counted, unsettled=unsettled, standing=standing)
+    emulation = emulated.report(samples.get("emulation", {}))
     state, reason = conclusion.conclude(
-        ordered, control_report, disturbances, config, standing=standing, in_doubt=doubts
+        ordered, control_report, disturbances, config, standing=standing, in_doubt=doubts, emulation=emulation
     )
     verdict = {
         "schema": SCHEMA,
@@ -167,6 +170,7 @@ def judge(
         "disturbed": disturbances,
         "waivers": _waivers(standing, ordered),
         "stages": dict(samples.get("stages", {})),
+        "emulation": emulation,
         "suspects": len(suspects),
         "out_of_time": conclusion.unresolved_for_want_of_time(samples, ordered),
         "false_alarm_budget": config.alpha,

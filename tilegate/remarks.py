@@ -23,7 +23,7 @@ class Remark(NamedTuple):
 
 def remarks(verdict: Mapping[str, Any]) -> list[Remark]:
     """Return the remarks on a verdict document, what may let a slowdown pass first."""
-    return [*_waivers(verdict), *_thresholds(verdict), *_not_gating(verdict), *_disturbed(verdict), *_modes(verdict)]
+    return [*_waivers(verdict), *_thresholds(verdict), *_not_gating(verdict), *_emulated(verdict), *_disturbed(verdict), *_modes(verdict)]
 
 
 def _waivers(verdict: Mapping[str, Any]) -> Iterator[Remark]:
@@ -67,6 +67,19 @@ def _not_gating(verdict: Mapping[str, Any]) -> Iterator[Remark]:
             f"{cases_in_words(len(blind))} not gating: the noise of this machine cannot support a promise of {promise}."
         )
         yield Remark(text, tuple(blind))
+
+
+def _emulated(verdict: Mapping[str, Any]) -> Iterator[Remark]:
+    for arch, found in verdict["emulation"].items():
+        if found["note"] is not None:
+            yield Remark(f"Changed kernels for {arch} were not executed.", ((found["note"], arch),))
+        of = {kind: [k for k in found["kernels"].values() if k["verdict"] == kind] for kind in ("pass", "inconclusive")}
+        if of["inconclusive"]:
+            text = f"Executed for {arch}, and not judged: {len(of['inconclusive'])} of {len(found['kernels'])} changed kernels."
+            yield Remark(text, tuple((kernel["message"], arch) for kernel in of["inconclusive"]))
+        if of["pass"]:
+            count = len(of["pass"])
+            yield Remark(f"Executed for {arch}, and nothing wrong was found: {count} of {len(found['kernels'])} changed kernels.", ())
 
 
 def _disturbed(verdict: Mapping[str, Any]) -> Iterator[Remark]:

@@ -72,6 +72,7 @@ def _render(verdict: Mapping[str, Any], size: _Size) -> str:
         f"## {_MARKS[name]} {name.replace('-', ' ').upper()}: {prose(verdict['reason'])}",
         _what(verdict),
         *_worst(cases),
+        *_emulated(verdict, size),
         *_next(verdict),
         *_remarks(remarks(verdict), size),
         *_folded(f"{len(broken)} failed: messages", "\n\n".join(_messages(broken, size)), broken),
@@ -157,6 +158,20 @@ def _worst(cases: Mapping[str, Case]) -> Iterator[str]:
         cells = (f"**{case['verdict']}**", code(name), *figures(case)[:4], why)
         lines.append(f"| {' | '.join(cells)} |")
     yield "\n".join(lines)
+
+
+def emulated_messages(verdict: Mapping[str, Any]) -> list[str]:
+    """Return what is wrong with each kernel that is broken where it was emulated, unless a case of the run says it."""
+    kernels = [kernel for found in verdict["emulation"].values() for kernel in found["kernels"].values()]
+    wrong = [kernel for kernel in kernels if kernel["verdict"] == "broken"]
+    return [kernel["message"] for kernel in wrong if not verdict["cases"].keys() & set(kernel["cases"])]
+
+
+def _emulated(verdict: Mapping[str, Any], size: _Size) -> Iterator[str]:
+    found = emulated_messages(verdict)
+    yield from map(block, found[: size.messages])
+    if len(found) > size.messages:
+        yield f"… and {len(found) - size.messages} more kernels, in verdict.json."
 
 
 def _next(verdict: Mapping[str, Any]) -> Iterator[str]:

@@ -12,7 +12,7 @@ from rich.text import Text
 from tilegate import advice
 from tilegate.markup import LONGEST_MESSAGE, plain, rate
 from tilegate.remarks import remarks
-from tilegate.report import badness, causes, command, duration_of_stages, figures, shows_rates
+from tilegate.report import badness, causes, command, duration_of_stages, emulated_messages, figures, shows_rates
 
 _MOST_ROWS = 60
 _MOST_DETAILS = 6
@@ -35,6 +35,9 @@ def show(verdict: Mapping[str, Any]) -> None:
         console.print(Text(f"… and {len(rows) - _MOST_ROWS} more, in verdict.json"))
     for name in advice.worst(verdict["cases"]):
         _explain(console, name, verdict["cases"][name])
+    for message in emulated_messages(verdict)[:_MOST_DETAILS]:
+        shown = plain(message, lines=True, limit=LONGEST_MESSAGE)
+        console.print(Text(f"\n{shown}"))
     for remark in remarks(verdict):
         console.print(Text(f"\n{remark.text}"))
         for name, phrase in remark.details[:_MOST_DETAILS]:

@@ -4,11 +4,15 @@ from __future__ import annotations
 
 import contextlib
 import io
+import sys
 from collections.abc import Callable
 from pathlib import Path
 
-import hip_toy
 import pytest
+
+sys.path.insert(0, str(Path(__file__).parents[1]))  # of hip_toy, which the tests of the gate use as well
+
+import hip_toy
 
 from tilegate import cli, emulator
 

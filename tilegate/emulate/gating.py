@@ -1,0 +1,180 @@
+"""The gate's question before it times anything: do the kernels that changed still work on chips that are not here?
+
+What is found is kept raw in the samples ("emulation" of schemas/samples-1.json); `tilegate.emulate.standing` judges it.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from tilegate import emulator
+from tilegate.emulate import standing
+from tilegate.emulate.survey import Kernel, Wanted, execute, in_parallel, missing_seam
+from tilegate.emulate.table import findings_of
+from tilegate.isa.lowering import Lowering, LoweringError, hash_of_files
+from tilegate.isa.lowering_worker import MODULE
+from tilegate.isa.store import Store, default_store
+from tilegate.progress import Reporter
+from tilegate.protocol import Artifact, digest
+from tilegate.samples import Record
+from tilegate.session import Stage
+from tilegate.worker.failures import MISSING
+
+_MOST_FINDINGS = 10  # of a kernel; schemas/samples-1.json allows 20
+_LONGEST = 4000  # characters of a message; the schema allows 10,000
+
+Generated = Mapping[str, "tuple[Artifact, ...] | LoweringError"]
+
+
+@dataclass(frozen=True)
+class _Means:
+    """What the work is done with."""
+
+    store: Store
+    reporter: Reporter
+    deadline: float  # on time.monotonic's clock
+
+
+@dataclass(frozen=True)
+class _Side:
+    """The kernels of one revision for one chip: with the cases that run them, and as generated."""
+
+    lowering: Lowering
+    cases: Mapping[str, Sequence[str]]
+    generated: Generated
+
+
+def enter(
+    record: Record, stages: Mapping[str, Stage], archs: Sequence[str], *, logs: Path, reporter: Reporter, seconds: float
+) -> None:
+    """Execute what changed, enter it in the record, and mark the cases broken whose kernel is.
+
+    Args:
+        record: the run's, with its cases; saved.
+        stages: "head", and "base" if there is one, with the base's suite.
+        archs: chips that are not here.
+        logs: where the workers' output goes.
+        reporter: shows progress.
+        seconds: what may be spent on it in all, approximately.
+    """
+    head = stages["head"]
+    if head.package_root is None or not (head.suite_root / f"{MODULE}.py").is_file():
+        return  # a suite without kernels for chips that are not here
+    sides = {name: _for_amd(stages[name]) for name in ("base", "head") if name in stages}
+    means = _Means(default_store(), reporter, time.monotonic() + seconds)
+    folders = {name: logs / f"emulate-{name}" for name in sides}
+    for folder in folders.values():
+        folder.mkdir(parents=True, exist_ok=True)
+    section = {}
+    with Lowering(sides["head"], folders["head"], means.store) as after:
+        if missing_seam(after) is not None:
+            return
+        before = Lowering(sides["base"], folders["base"], means.store) if "base" in sides else None
+        try:
+            for arch in archs:
+                section[arch] = _of_a_chip(before, after, arch, means)
+        finally:
+            if before is not None:
+                before.__exit__()
+    record.document["emulation"] = section
+    for broken in standing.broken(section):
+        for name in broken.cases:
+            case = record.cases.get(name)
+            if case is not None and case["head"]["status"] == "ok":
+                failure = {"kind": "emulation", "message": broken.message, "log": None}
+                case["head"] |= {"status": "failed", "failure": failure}
+    record.save()
+
+
+def _for_amd(stage: Stage) -> Stage:
+    """As `tilegate isa` and `tilegate emulate` stage it, whatever the gate's own target is."""
+    return replace(stage, target="hip", tier="full")
+
+
+def _of_a_chip(before: Lowering | None, after: Lowering, arch: str, means: _Means) -> dict[str, Any]:
+    result: dict[str, Any] = {"note": None, "unchanged": 0, "kernels": {}}
+    try:
+        emulator.toolchain()
+    except emulator.ToolchainMissing as error:
+        return {**result, "note": str(error)}
+    sides = [lowering for lowering in (before, after) if lowering is not None]
+    if len({hash_of_files(lowering.stage.package_root) for lowering in sides}) == len(sides) - 1 > 0:
+        return result  # not a byte of the package differs
+    try:
+        head = _generate(after, arch, means)
+    except LoweringError as error:
+        return {**result, "note": f"its kernels could not be listed at the head ({error.kind}): {error}"[:_LONGEST]}
+    try:
+        base = None if before is None else _generate(before, arch, means)
+    except LoweringError:  # then the head has no base to blame
+        base = None
+    changed = [id for id in head.generated if base is None or not _same(base.generated.get(id), head.generated[id])]
+    result["unchanged"] = len(head.generated) - len(changed)
+
+    def look(id: str) -> dict[str, Any]:
+        found = _execute(head, arch, id, means)
+        old = None
+        # As in a check of timed results: is it the head's doing?
+        if base is not None and id in base.generated and standing.blames(found):
+            old = _execute(base, arch, id, means)
+        return {"cases": list(head.cases[id]), "base": old, "head": found}
+
+    with means.reporter.phase(f"emulate {arch}", len(changed)) as phase:
+        executed = in_parallel(look, changed, changed, after, lambda done, total, what: phase.done(what))
+    result["kernels"] = dict(zip(changed, executed, strict=True))
+    return result
+
+
+def _generate(lowering: Lowering, arch: str, means: _Means) -> _Side:
+    """Generate every kernel. Raises LoweringError if they cannot even be listed."""
+    cases = lowering.configurations(arch)
+
+    def lower(id: str) -> tuple[Artifact, ...] | LoweringError:
+        if time.monotonic() > means.deadline:
+            return LoweringError("error", "there was no time left to generate it (emulate_seconds)")
+        try:
+            return lowering.lower(id, arch)
+        except LoweringError as error:
+            return error
+
+    with means.reporter.phase(f"generate {lowering.stage.name}", len(cases)) as phase:
+        made = in_parallel(lower, list(cases), list(cases), lowering, lambda done, total, what: phase.done(what))
+    found = dict(zip(cases, made, strict=True))
+    return _Side(lowering, cases, {id: one for id, one in found.items() if not _is_missing(one)})
+
+
+def _is_missing(made: tuple[Artifact, ...] | LoweringError) -> bool:
+    return isinstance(made, LoweringError) and made.kind == MISSING
+
+
+def _same(one: object, other: object) -> bool:
+    return isinstance(one, tuple) and isinstance(other, tuple) and digest(one) == digest(other)
+
+
+def _execute(side: _Side, arch: str, id: str, means: _Means) -> dict[str, Any]:
+    made = side.generated[id]
+    if isinstance(made, LoweringError):
+        return _plain(Kernel(id, (), failure=(made.kind, str(made))))
+    return _plain(
+        execute(side.lowering, Wanted(arch, id, (), made), means.store, thorough=True, deadline=means.deadline)
+    )
+
+
+def _plain(kernel: Kernel) -> dict[str, Any]:
+    """Return what the samples hold of a kernel: each different finding once."""
+    failure = None
+    if kernel.failure is not None:
+        failure = {"kind": kernel.failure[0], "message": kernel.failure[1][:_LONGEST]}
+    return {
+        "problems": len(kernel.trials),
+        "complete": not kernel.unfinished,
+        "findings": [
+            {"kind": shown.partition(":")[0], "message": shown[:_LONGEST], "where": where}
+            for shown, where in list(findings_of(kernel))[:_MOST_FINDINGS]
+        ],
+        "failure": failure,
+    }
