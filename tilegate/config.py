@@ -168,6 +168,11 @@ class GateConfig:
         override = self.override_of(case)
         return self if override is None else override.applied_to(self)
 
+    def with_bias_scaled(self, factor: float) -> GateConfig:
+        """Return the configuration with every expected bias multiplied by `factor`."""
+        scaled = {of: Bias(bias.seconds * factor, bias.relative * factor) for of, bias in self.bias.items()}
+        return dataclasses.replace(self, bias=scaled)
+
     def looks(self) -> int:
         """Return how often a case may be decided during its confirmation."""
         return len(self.looked_at())

@@ -7,22 +7,25 @@ what the gate should have measured but did not is held against the run. See docs
 from __future__ import annotations
 
 import argparse
+import contextlib
 import datetime
 import math
 import sys
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from tilegate import advice, conclusion, decision, files, roofline, stats, waivers
+from tilegate import advice, conclusion, decision, files, noise, roofline, stats, waivers
 from tilegate.conclusion import EXIT_CODES, percent
 from tilegate.config import THRESHOLDS, GateConfig, from_dict, load_config, to_dict
 from tilegate.decision import DONE, Evidence, Finding, Step
 from tilegate.emulate import standing as emulated
 from tilegate.measured import Measured, UnsoundError, impossible, measured
+from tilegate.noise import NoiseProfile
+from tilegate.protocol import is_call
 from tilegate.waivers import Standing, Waiver
 
 SCHEMA = "tilegate-verdict/1"
@@ -70,6 +73,22 @@ class Terms:
 
 
 @dataclass(frozen=True)
+class Rules:
+    """By what the cases of a run are judged.
+
+    Attributes:
+        terms: of every case.
+        bias_scale: factor by which the replicates of the run scatter more than its noise model explains; it is in the
+            terms already.
+        calibrated: how many cases have their noise from a profile.
+    """
+
+    terms: Mapping[str, Terms]
+    bias_scale: float
+    calibrated: int
+
+
+@dataclass(frozen=True)
 class _Judged:
     """A case that was timed."""
 
@@ -95,6 +114,7 @@ def judge(
     waived: tuple[Waiver, ...] | None = None,
     allow_head_waivers: bool | None = None,
     today: datetime.date | None = None,
+    profile: NoiseProfile | None = None,
 ) -> dict[str, Any]:
     """Return the verdict on `samples`, as described by schemas/verdict-1.json.
 
@@ -106,6 +126,7 @@ def judge(
         allow_head_waivers: whether waivers of the head count that the base does not have; None: as the samples say.
         today: the day on which waivers must not have expired; None: the day on which the run began, so that the same
             samples give the same verdict for ever.
+        profile: replaces the noise profile that the samples carry.
 
     Raises:
         UsageError: the samples' own configuration, waivers or date are needed and are not valid.
@@ -113,7 +134,9 @@ def judge(
     config = config or from_dict(samples["config"], "config in the samples")
     standing = _standing(samples, waived, allow_head_waivers, today)
     cases: Mapping[str, Mapping[str, Any]] = samples["cases"]
-    terms = {name: terms_of(name, config) for name in cases}
+    profile = profile or _profile_of(samples)
+    rules = rules_of(samples, config, profile)
+    terms = rules.terms
 
     settled: dict[str, dict[str, Any]] = {}
     timed: dict[str, _Judged] = {}
@@ -171,6 +194,8 @@ def judge(
         "waivers": _waivers(standing, ordered),
         "stages": dict(samples.get("stages", {})),
         "emulation": emulation,
+        "noise_profile": None if profile is None else _cited(profile, rules.calibrated),
+        "bias_scale": rules.bias_scale,
         "suspects": len(suspects),
         "out_of_time": conclusion.unresolved_for_want_of_time(samples, ordered),
         "false_alarm_budget": config.alpha,
@@ -179,9 +204,44 @@ def judge(
     return {**verdict, "next": advice.advise(verdict)}
 
 
-def terms_of(name: str, config: GateConfig) -> Terms:
-    """Return by what the case called `name` is judged, in a run with the configuration `config`."""
-    return Terms(config.for_case(name))
+def rules_of(samples: Mapping[str, Any], config: GateConfig, profile: NoiseProfile | None = None) -> Rules:
+    """Return by what the cases of a run are judged: overrides, calibrated noise, and how well the noise model fits.
+
+    Args:
+        samples: a samples document, complete or not.
+        config: of the run.
+        profile: of the machine; None: the one in the samples, if there is one.
+    """
+    profile = profile or _profile_of(samples)
+    terms, calibrated = {}, 0
+    for name, case in samples["cases"].items():
+        own = config.for_case(name)
+        known = None if profile is None else profile.of(name, case["version"], own)
+        terms[name] = Terms(own) if known is None else Terms(*noise.tuned(own, known))
+        calibrated += known is not None and bool(case["replicates"])
+    scale = noise.bias_scale(list(_confirmed(samples, terms)))
+    if scale > 1:
+        terms = {name: replace(t, config=t.config.with_bias_scaled(scale)) for name, t in terms.items()}
+    return Rules(terms, scale, calibrated)
+
+
+def _confirmed(samples: Mapping[str, Any], terms: Mapping[str, Terms]) -> Iterator[tuple[list[stats.Array], float]]:
+    """Yield, of every case that has been confirmed, the log ratios of each fresh replicate and the expected bias."""
+    for name, case in samples["cases"].items():
+        if _without_statistics(name, case, terms[name].config) is None:
+            with contextlib.suppress(UnsoundError):
+                m = measured(case, terms[name].config, samples["target"])
+                if m.confirmation:
+                    yield [replicate.ratios for replicate in m.confirmation], m.bias
+
+
+def _profile_of(samples: Mapping[str, Any]) -> NoiseProfile | None:
+    return noise.from_samples(samples["noise_profile"]) if "noise_profile" in samples else None
+
+
+def _cited(profile: NoiseProfile, calibrated: int) -> dict[str, Any]:
+    device = profile.environment["device"]["name"]
+    return {"created": profile.created, "device": device, "digest": profile.digest, "calibrated": calibrated}
 
 
 def _standing(
@@ -218,7 +278,7 @@ def next_step(case: Mapping[str, Any], terms: Terms | GateConfig, *, target: str
 
     Args:
         case: one entry of "cases" of a samples document, with what was measured so far.
-        terms: by what it is judged (`terms_of`); or only its configuration.
+        terms: by what it is judged (`rules_of`); or only its configuration.
         target: "cpu", "cuda" or "hip"; decides the bias that is expected.
         suspects: how many cases of the run are being confirmed, this one included.
 
@@ -249,6 +309,8 @@ def _next(m: Measured, terms: Terms, suspects: int = 1) -> Step:
 
 
 def _floor(case: Mapping[str, Any], samples: Mapping[str, Any]) -> float:
+    if is_call(case["benchmark"]):
+        return 0.0  # what the host does, while the work it asked for goes on
     return roofline.floor(case.get("work"), samples["environment"])
 
 
@@ -484,7 +546,7 @@ def _entry(
         "failure": None if failed is None else {"side": failed, **case[failed]["failure"]},
         # Handed through for people to read. No rule looks at it.
         **({"cause": list(case["cause"])} if case.get("cause") else {}),
-        **({"work": dict(case["work"])} if case.get("work") else {}),
+        **({"work": dict(case["work"])} if case.get("work") and not is_call(case["benchmark"]) else {}),
     }
 
 
@@ -519,6 +581,12 @@ def add_parser(subparsers: Any) -> None:
     parser.add_argument(
         "--allow-head-waivers", action="store_true", help="with --head-waivers: what the head adds counts, too"
     )
+    parser.add_argument(
+        "--noise-profile",
+        type=Path,
+        metavar="FILE",
+        help="this profile of `tilegate calibrate` instead of the samples'",
+    )
     parser.add_argument("--out", type=Path, metavar="DIR", help="write verdict.json and report.md into this folder")
     parser.add_argument("--json", action="store_true", help="print the verdict as JSON instead of a table")
     parser.set_defaults(run=run)
@@ -529,7 +597,11 @@ def run(args: argparse.Namespace) -> int:
     from tilegate import report, terminal  # noqa: PLC0415  (rich, which `gate` may not need)
 
     config = None if args.config is None else load_config(_read(args.config))
-    verdict = judge(files.load_samples(args.samples), config, **_replaced_waivers(args))
+    samples = files.load_samples(args.samples)
+    profile = None
+    if args.noise_profile is not None:
+        profile = noise.load(args.noise_profile, samples["environment"], _day_of(samples))
+    verdict = judge(samples, config, profile=profile, **_replaced_waivers(args))
     if args.out is not None:
         files.write_json(args.out / "verdict.json", verdict)
         files.write_text(args.out / "report.md", report.render(verdict))

@@ -7,6 +7,8 @@ from typing import Any, NamedTuple
 
 from tilegate.conclusion import cases_in_words, disturbances_in_words
 
+_WORTH_SAYING = 1.2  # of the factor by which replicates scatter more than expected
+
 
 class Remark(NamedTuple):
     """One remark.
@@ -23,7 +25,8 @@ class Remark(NamedTuple):
 
 def remarks(verdict: Mapping[str, Any]) -> list[Remark]:
     """Return the remarks on a verdict document, what may let a slowdown pass first."""
-    return [*_waivers(verdict), *_thresholds(verdict), *_not_gating(verdict), *_emulated(verdict), *_disturbed(verdict), *_modes(verdict)]
+    parts = (_waivers, _thresholds, _not_gating, _emulated, _scatter, _disturbed, _modes)
+    return [remark for part in parts for remark in part(verdict)]
 
 
 def _waivers(verdict: Mapping[str, Any]) -> Iterator[Remark]:
@@ -69,6 +72,13 @@ def _not_gating(verdict: Mapping[str, Any]) -> Iterator[Remark]:
         yield Remark(text, tuple(blind))
 
 
+def _scatter(verdict: Mapping[str, Any]) -> Iterator[Remark]:
+    if verdict["bias_scale"] >= _WORTH_SAYING:
+        factor = f"{verdict['bias_scale']:.1f} times"
+        text = f"Fresh processes scatter {factor} as much as expected, and all intervals are that much more careful."
+        yield Remark(f"{text} `tilegate calibrate` tells what this machine's noise is.", ())
+
+
 def _emulated(verdict: Mapping[str, Any]) -> Iterator[Remark]:
     for arch, found in verdict["emulation"].items():
         if found["note"] is not None:
@@ -79,7 +89,10 @@ def _emulated(verdict: Mapping[str, Any]) -> Iterator[Remark]:
             yield Remark(text, tuple((kernel["message"], arch) for kernel in of["inconclusive"]))
         if of["pass"]:
             count = len(of["pass"])
-            yield Remark(f"Executed for {arch}, and nothing wrong was found: {count} of {len(found['kernels'])} changed kernels.", ())
+            yield Remark(
+                f"Executed for {arch}, and nothing wrong was found: {count} of {len(found['kernels'])} changed kernels.",
+                (),
+            )
 
 
 def _disturbed(verdict: Mapping[str, Any]) -> Iterator[Remark]:

@@ -125,6 +125,15 @@ def duration_of_stages(verdict: Mapping[str, Any]) -> str:
     return f"{parts}; {duration(sum(stages.values()))} in all" if stages else ""
 
 
+def noise_in_words(verdict: Mapping[str, Any]) -> tuple[str, str]:
+    """Return where the expected noise comes from: a phrase, and the device's name, which may hold anything."""
+    profile = verdict["noise_profile"]
+    if profile is None:
+        return "not calibrated, so the configuration's bias is expected (tilegate calibrate)", ""
+    phrase = f"calibrated {profile['created'][:10]}, profile {profile['digest'][:8]}, {profile['calibrated']} cases, on"
+    return phrase, profile["device"] or "this machine"
+
+
 def _what(verdict: Mapping[str, Any]) -> str:
     sides = []
     for side in ("base", "head"):
@@ -187,13 +196,13 @@ def _remarks(found: Sequence[Remark], size: _Size) -> Iterator[str]:
         return
     yield "\n".join(f"- {prose(remark.text)}" for remark in found)
     details = []
-    for remark in found:
+    for remark in (remark for remark in found if remark.details):
         details.append(f"{prose(remark.text)}\n")
         details += [f"- {code(name)}: {prose(phrase)}" for name, phrase in remark.details[: size.details]]
         if len(remark.details) > size.details:
             details.append(f"- and {len(remark.details) - size.details} more, in verdict.json")
         details.append("")
-    yield from _folded("Which cases these are", "\n".join(details).strip(), found)
+    yield from _folded("Which cases these are", "\n".join(details).strip(), details)
 
 
 def _messages(broken: Sequence[Row], size: _Size) -> Iterator[str]:
@@ -268,11 +277,12 @@ def _flat(value: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, str
 def _how(verdict: Mapping[str, Any]) -> str:
     config = verdict["config"]
     took = duration_of_stages(verdict)
+    phrase, device = noise_in_words(verdict)
     return (
         f"*interval*: what {config['miss']:.0%} on each side does not exclude. *detects*: the smallest slowdown that a "
         f"case's noise lets the gate call with {config['power']:.0%} certainty. *pairs*: one turn of base and one of head, "
         f"in so many fresh pairs of processes. Chance of any false regression in a run: "
-        f"{100 * verdict['false_alarm_budget']:g} %. Measured from {code(verdict['created'])} to "
+        f"{100 * verdict['false_alarm_budget']:g} %. Noise: {prose(phrase)}{f' {code(device)}' if device else ''}. Measured from {code(verdict['created'])} to "
         f"{code(verdict['finished'] or 'an interruption')}{f' ({prose(took)})' if took else ''}. "
         f"The same verdict from the same samples: {code('tilegate judge samples.json')}."
     )

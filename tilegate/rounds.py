@@ -70,10 +70,10 @@ def run(timing: Timing) -> None:
 def _pending(timing: Timing) -> dict[str, Step]:
     """Return what to measure next of every case that needs it: all steps have "screen" or "confirm" as their action."""
     cases, target = timing.record.cases, timing.target
+    terms = judge.rules_of(timing.record.document, timing.config).terms
     confirming = {
         role: sum(
-            case["role"] == role
-            and (_confirmed(case) > 0 or judge.should_confirm(case, judge.terms_of(name, timing.config), target=target))
+            case["role"] == role and (_confirmed(case) > 0 or judge.should_confirm(case, terms[name], target=target))
             for name, case in cases.items()
         )
         for role in ("gated", "control")
@@ -82,8 +82,7 @@ def _pending(timing: Timing) -> dict[str, Step]:
     for name, case in cases.items():
         if not _can_be_timed(case) or "stopped" in case:
             continue
-        terms = judge.terms_of(name, timing.config)
-        step = judge.next_step(case, terms, target=target, suspects=max(1, confirming.get(case["role"], 1)))
+        step = judge.next_step(case, terms[name], target=target, suspects=max(1, confirming.get(case["role"], 1)))
         if step.action != "done":
             pending[name] = step
     return pending

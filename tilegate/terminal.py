@@ -12,7 +12,16 @@ from rich.text import Text
 from tilegate import advice
 from tilegate.markup import LONGEST_MESSAGE, plain, rate
 from tilegate.remarks import remarks
-from tilegate.report import badness, causes, command, duration_of_stages, emulated_messages, figures, shows_rates
+from tilegate.report import (
+    badness,
+    causes,
+    command,
+    duration_of_stages,
+    emulated_messages,
+    figures,
+    noise_in_words,
+    shows_rates,
+)
 
 _MOST_ROWS = 60
 _MOST_DETAILS = 6
@@ -49,6 +58,7 @@ def show(verdict: Mapping[str, Any]) -> None:
     console.print(
         Text(f"\n{counts or 'no cases'} · controls: {verdict['controls']['reason']}{f' · {took}' * bool(took)}")
     )
+    console.print(Text(f"noise: {' '.join(map(plain, noise_in_words(verdict)))}".rstrip()))
     if (line := command(verdict)) is not None:
         console.print(Text(f"{verdict['next']['advice']}\n  {plain(line, limit=LONGEST_MESSAGE)}"), soft_wrap=True)
     style = f"bold {_COLOURS.get(verdict['verdict'], 'yellow')}"

@@ -175,8 +175,8 @@ def test_a_case_is_judged_by_its_override_and_the_verdict_says_so():
 def test_an_override_decides_how_much_is_measured():
     more = dataclasses.replace(CONFIG, overrides=(config.Override("slow*", {"screen_pairs": 12, "confirm_pairs": 20}),))
     built = case(screen=False)
-    assert judge.next_step(built, judge.terms_of("slow", more), target="cuda").pairs == 12
-    assert judge.next_step(built, judge.terms_of("other", more), target="cuda").pairs == 8
+    assert judge.next_step(built, judge.Terms(more.for_case("slow")), target="cuda").pairs == 12
+    assert judge.next_step(built, judge.Terms(more.for_case("other")), target="cuda").pairs == 8
     assert verdict_on({"slow": case(), **CONTROL}, configuration=more)["cases"]["slow"]["verdict"] == "inconclusive"
 
 

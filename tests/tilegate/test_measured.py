@@ -289,3 +289,94 @@ def test_recorded_launches_and_calls_have_a_bias_of_their_own():
     assert measured(built, CONFIG, "cuda").bias == alone.bias  # one that was not recorded is enough
     built["benchmark"] = "calls.Attention.call_attention"
     assert measured(built, CONFIG, "cuda").bias == pytest.approx(CONFIG.bias["cpu"].at(alone.base_seconds))
+
+
+# --- the noise of the machine -----------------------------------------------------------------------------------------
+
+
+def profile(**cases):
+    """A profile in which `cases` have the given upper bound of their bias."""
+    known = {
+        "version": "1",
+        "turn": {
+            "min_launches": CONFIG.min_launches,
+            "max_launches": CONFIG.max_launches,
+            "turn_seconds": CONFIG.turn_seconds,
+        },
+        "seconds": 1e-4,
+        "replicates": 10,
+        "pairs": 240,
+        "pair_noise": 0.003,
+        "bias": 0.0,
+        "modes": None,
+    }
+    found = {name: {**known, "bias_high": bias} for name, bias in cases.items()}
+    return {"noise_profile": {"created": "2026-01-01T00:00:00Z", "digest": "ab" * 32, "device": "a<b>", "cases": found}}
+
+
+def test_a_profile_replaces_the_bias_that_is_expected():
+    built = case(0.0, seconds=8e-6, noise=0.001, screen_effect=0.02, confirm=2)
+    assert verdict_on({"a": built, **STILL})["cases"]["a"]["verdict"] == "inconclusive"
+    verdict = verdict_on({"a": built, **STILL}, **profile(a=0.001, elsewhere=0.1))
+    assert verdict["cases"]["a"]["verdict"] == "pass"
+    cited = {"created": "2026-01-01T00:00:00Z", "device": "a<b>", "digest": "ab" * 32, "calibrated": 1}
+    assert verdict["noise_profile"] == cited
+    text = report.render(verdict)
+    assert "Noise: calibrated 2026-01-01, profile abababab, 1 cases, on `a<b>`." in text
+    assert "not calibrated" in report.render(verdict_on({"a": built, **STILL}))
+
+
+def test_a_case_whose_noise_cannot_support_the_promise_is_listed_and_does_not_gate():
+    verdict = verdict_on({"a": case(0.01), "b": case(seed=3), **STILL}, **profile(a=0.05))
+    assert verdict["cases"]["a"]["verdict"] == "not-gating"
+    assert (verdict["exit_code"], verdict["counts"]["not-gating"]) == (0, 1)
+    assert "(1 not gating)" in verdict["reason"]
+    assert "- 1 case not gating: the noise of this machine cannot support a promise of 3 %." in report.render(verdict)
+
+
+def test_a_run_in_which_nothing_gates_says_nothing():
+    verdict = verdict_on({"a": case(0.01)}, **profile(a=0.05))
+    assert (
+        verdict["exit_code"],
+        "nothing was measured that counts: 1 case not gating" in verdict["reason"].lower(),
+    ) == (4, True)
+
+
+def test_a_slowdown_that_is_plain_in_spite_of_the_noise_is_red():
+    verdict = verdict_on({"a": case(0.5, confirm=2), "b": case(0.5), **STILL}, **profile(a=0.05, b=0.05))
+    assert verdict["cases"]["a"]["verdict"] == "regressed"
+    assert verdict["cases"]["b"]["verdict"] == "inconclusive"  # to be confirmed
+
+
+def test_noise_of_another_version_or_other_turns_says_nothing():
+    for change in ({"version": "2"}, {"turn": {"min_launches": 9, "max_launches": 30, "turn_seconds": 0.003}}):
+        optional = profile(a=0.05)
+        optional["noise_profile"]["cases"]["a"] |= change
+        verdict = verdict_on({"a": case(), **STILL}, **optional)
+        assert (verdict["cases"]["a"]["verdict"], verdict["noise_profile"]["calibrated"]) == ("pass", 0)
+
+
+def test_a_run_that_scatters_more_than_its_model_is_judged_with_more_care():
+    def scattered(size):
+        cases = {}
+        for i in range(8):
+            cases[f"c{i}"] = case(0.0, noise=0.0005, screen_effect=0.02, confirm=2, seed=i)
+            for r, sign in ((1, -1), (2, 1)):
+                for pair in cases[f"c{i}"]["replicates"][r]["pairs"]:
+                    pair["head"] = [t * (1 + sign * size) for t in pair["head"]]
+        return cases
+
+    slow = {"slow": case(0.022, noise=0.0005, confirm=2, seed=30)}
+    calm = verdict_on({**scattered(0.0), **slow, **STILL})
+    assert (calm["bias_scale"], calm["cases"]["slow"]["verdict"]) == (1.0, "regressed")
+    wild = verdict_on({**scattered(0.01), **slow, **STILL})
+    assert wild["bias_scale"] > 2
+    assert wild["cases"]["slow"]["verdict"] == "inconclusive"
+    assert f"scatter {wild['bias_scale']:.1f} times as much as expected" in report.render(wild)
+
+
+def test_a_profile_in_the_samples_is_checked():
+    optional = profile(a=0.001)
+    optional["noise_profile"]["cases"]["a"]["bias_high"] = -1
+    with pytest.raises(files.UsageError, match="bias_high"):
+        files.check_samples(document({"a": case()}, **optional))
