@@ -54,7 +54,7 @@ class Caller:
             return [(self.most_rows // 2 | 1, self.most_keys // 2 | 1)]
         rows, keys = range(1, self.most_rows + 1, 2), range(1, self.most_keys + 1, 2)
         fitting = [(few, many) for few in rows for many in keys if few <= many]
-        return random.Random(0).sample(fitting, min(len(fitting), 4096))  # noqa: S311 - an order, not a secret
+        return random.Random(0).sample(fitting, min(len(fitting), 8192))  # noqa: S311 - an order, not a secret
 
     def kernels(self) -> list[tilekernels.ForwardKernel]:
         """The kernels of even lengths: the library must not have met a call's length before the call."""
@@ -64,8 +64,8 @@ class Caller:
         return list(dict.fromkeys(tilekernels.forward_kernel(problem(work), device=DEVICE) for work in works))
 
 
-# A GPU is done with most of these before the host has made the next call. 4096 new lengths are about as many as a
-# replicate makes calls in one process. The CPU computes before it returns, hence the short ones.
+# A turn of some hundred calls fits the device's queue, so no call waits for it. 8192 new lengths are more than a replicate
+# makes calls in one process. The CPU computes before it returns, hence the short ones.
 _CALLERS = (
     {
         "decode": Caller(2, 1, 64, 1, 512, "one row over a growing cache"),
@@ -73,7 +73,7 @@ _CALLERS = (
     }
     if SELECTION.target == "cpu"
     else {
-        "decode": Caller(28, 4, 128, 1, 8192, "one row over a growing cache, Qwen2.5-7B"),
+        "decode": Caller(28, 4, 128, 1, 16384, "one row over a growing cache, Qwen2.5-7B"),
         "chunk": Caller(28, 4, 128, 127, 511, "a few rows over a cache, Qwen2.5-7B"),
     }
 )
