@@ -34,7 +34,7 @@ but clang. Says nothing about time: counters are counts, and what is a model is 
 
 examples:
   tilegate emulate                               every kernel of the files as they are, for the MI300X
-  tilegate emulate d128 --schedules first        only kernels and cases in whose name "d128" is found, in a hurry
+  tilegate emulate d128 --problems first         only kernels and cases in whose name "d128" is found, in a hurry
   tilegate emulate --arch gfx942,gfx90a --json
   tilegate emulate 128x64 --counters             matrix instructions, LDS cycles, coalescing: by kernel and by line
   tilegate emulate diff --base main --head HEAD  what a change does to results and counters
@@ -72,6 +72,12 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
         choices=("all", "first"),
         default="all",
         help="every order of execution and every model of rounding (default), or one run of each problem",
+    )
+    parser.add_argument(
+        "--problems",
+        choices=("all", "first"),
+        default="all",
+        help="all small problems that the suite has (default), or the first of each kernel",
     )
     parser.add_argument("--counters", action="store_true", help="show counters of every kernel and of every line")
     parser.add_argument("--out", type=Path, metavar="FILE", help="also write the JSON here")
@@ -120,7 +126,7 @@ def _show(args: argparse.Namespace, archs: tuple[str, ...], pattern: str | None)
         repository = trees.open_repository(args.repo.resolve())
         revision = trees.resolve(repository, args.rev or trees.WORKTREE, Path(scratch, "objects"))
         with lowering_of(repository, revision, revision, Path(scratch, "side"), store) as lowering:
-            kernels = run_survey(lowering, archs, store, pattern, "emulate", thorough=args.schedules == "all")
+            kernels = run_survey(lowering, archs, store, pattern, "emulate", **depth(args))
     verdict, code = conclude([kernel.verdict for found in kernels.values() for kernel in found])
     document = {
         **header(SCHEMA),
@@ -128,6 +134,7 @@ def _show(args: argparse.Namespace, archs: tuple[str, ...], pattern: str | None)
         "verdict": verdict,
         "exit_code": code,
         "schedules": args.schedules,
+        "problems": args.problems,
         "toolchain": emulator.toolchain().version,
         "kernels": {
             arch: {kernel.id: kernel.to_json(counters=args.counters) for kernel in found}
@@ -173,10 +180,19 @@ def conclude(verdicts: list[str]) -> tuple[str, int]:
     return "pass", EXIT_PASS
 
 
+def depth(args: argparse.Namespace) -> dict[str, bool]:
+    """Return how much of everything is executed, as `survey` takes it."""
+    return {"thorough": args.schedules == "all", "first": args.problems == "first"}
+
+
 def run_survey(
-    lowering: Lowering, archs: tuple[str, ...], store: Store, pattern: str | None, name: str, *, thorough: bool
+    lowering: Lowering, archs: tuple[str, ...], store: Store, pattern: str | None, name: str, **depth: bool
 ) -> Kernels:
     """Survey with progress on stderr.
+
+    Args:
+        lowering, archs, store, pattern, depth: as `survey` takes them.
+        name: of the progress.
 
     Raises:
         UsageError: the suite cannot list its kernels, or has no problems for them.
@@ -196,7 +212,7 @@ def run_survey(
                 phase = phase or stack.enter_context(reporter.phase(name, total))
                 phase.done(what)
 
-            return survey(lowering, archs, store, pattern=pattern, thorough=thorough, say=say)
+            return survey(lowering, archs, store, pattern=pattern, say=say, **depth)
     except LoweringError as error:
         what = "has no kernels to list" if error.kind == MISSING else "cannot list its kernels"
         raise UsageError(f"the suite {what}: {error}") from None

@@ -125,9 +125,7 @@ def run_diff(args: argparse.Namespace, archs: tuple[str, ...], pattern: str | No
         surveys: dict[str, command.Kernels] = {}
         for side, revision in revisions.items():
             with lowering_of(repository, revision, revisions["base"], Path(scratch, side), store) as lowering:
-                surveys[side] = command.run_survey(
-                    lowering, archs, store, pattern, side, thorough=args.schedules == "all"
-                )
+                surveys[side] = command.run_survey(lowering, archs, store, pattern, side, **command.depth(args))
     pairs = sorted(pairs_of(surveys["base"], surveys["head"]), key=lambda kept: kept.badness)
     verdict, code = command.conclude([_of_a_run(kept.verdict) for kept in pairs])
     document = {
@@ -136,6 +134,7 @@ def run_diff(args: argparse.Namespace, archs: tuple[str, ...], pattern: str | No
         "verdict": verdict,
         "exit_code": code,
         "schedules": args.schedules,
+        "problems": args.problems,
         "toolchain": emulator.toolchain().version,
         "pairs": [kept.to_json() for kept in pairs],
     }

@@ -137,6 +137,7 @@ def survey(
     *,
     pattern: str | None = None,
     thorough: bool = True,
+    first: bool = False,
     say: Callable[[int, int, str], None] = lambda done, total, what: None,
 ) -> dict[str, tuple[Kernel, ...]]:
     """Execute every kernel of a revision whose id, or one of whose cases, `pattern` is found in.
@@ -147,6 +148,7 @@ def survey(
         store: the cache.
         pattern: a regular expression; all kernels without it.
         thorough: all schedules and roundings, not one of each.
+        first: only each kernel's first problem.
         say: told of progress: done, total, what was done.
 
     Returns:
@@ -168,7 +170,7 @@ def survey(
             artifacts = lowering.lower(id, arch)
         except LoweringError as error:
             return None if error.kind == MISSING else Kernel(id, cases, failure=(error.kind, str(error)))
-        return execute(lowering, Wanted(arch, id, cases, artifacts), store, thorough=thorough)
+        return execute(lowering, Wanted(arch, id, cases, artifacts), store, thorough=thorough, first=first)
 
     kernels: dict[str, tuple[Kernel, ...]] = dict.fromkeys(archs, ())
     names = [f"{arch} {id}" for arch, id, _ in wanted]
@@ -178,7 +180,13 @@ def survey(
 
 
 def execute(
-    lowering: Lowering, wanted: Wanted, store: Store, *, thorough: bool, deadline: float = float("inf")
+    lowering: Lowering,
+    wanted: Wanted,
+    store: Store,
+    *,
+    thorough: bool,
+    first: bool = False,
+    deadline: float = float("inf"),
 ) -> Kernel:
     """Execute one kernel on all its problems; never raises for what the kernel or the suite does.
 
@@ -186,7 +194,7 @@ def execute(
         lowering: a revision with the suite whose problems they are.
         wanted: the kernel.
         store: the cache.
-        thorough: as for `survey`.
+        thorough, first: as for `survey`.
         deadline: on `time.monotonic`'s clock; problems that there is no time for are left out.
     """
     described = {"arch": wanted.arch, "id": wanted.id}
@@ -200,7 +208,7 @@ def execute(
             "thorough": thorough,
         }
         timeout = START_TIMEOUT + _COMPILE_TIMEOUT * len(wanted.artifacts) + trial.RUNS * trial.LIMITS.seconds
-        for problem in problems:
+        for problem in problems[:1] if first else problems:
             found = _cached(lowering, store, {**asked, "problem": problem}, timeout, deadline)
             trials.append(
                 Trial(problem, tuple(found["findings"]), tuple(found["hints"]), found["counters"], found["runs"])

@@ -1,0 +1,51 @@
+"""Every kernel that the library ships for an AMD chip computes the right thing, executed on this machine.
+
+By default each kernel on one small ragged problem, under every order of execution and every model of rounding;
+`TILEGATE_TIER=full` takes all problems. `-k emulated-gfx942` is one chip. What was executed before is not executed again.
+"""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from benchmarks import kernels
+from tilegate import emulator
+from tilegate.config import load_config
+from tilegate.emulate.survey import Kernel, survey
+from tilegate.emulate.table import findings_of
+from tilegate.isa.lowering import Lowering
+from tilegate.isa.store import default_store
+from tilegate.session import stage
+
+ROOT = Path(__file__).parents[2]
+ARCHS = ("gfx942", "gfx90a")
+SHIPPED = [(arch, id) for arch in ARCHS for id in kernels.configurations(arch)]
+
+
+@pytest.fixture(scope="module")
+def executed(tmp_path_factory: pytest.TempPathFactory) -> dict[tuple[str, str], Kernel]:
+    """Generate, compile and execute all of them, as many at a time as there are cores."""
+    try:
+        emulator.toolchain()
+    except emulator.ToolchainMissing as error:
+        pytest.skip(str(error))
+    folder = tmp_path_factory.mktemp("emulated")
+    config = load_config((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
+    staged = stage(folder / "stage", config, exported=ROOT, suite_root=ROOT / "benchmarks", target="hip", tier="full")
+    first = os.environ.get("TILEGATE_TIER") != "full"
+    with Lowering(staged, folder, default_store()) as lowering:
+        found = survey(lowering, ARCHS, default_store(), first=first)
+    return {(arch, kernel.id): kernel for arch in ARCHS for kernel in found[arch]}
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(1800)
+@pytest.mark.parametrize(("arch", "id"), SHIPPED, ids=[f"emulated-{arch} {id}" for arch, id in SHIPPED])
+def test_a_shipped_kernel_is_right(executed: dict[tuple[str, str], Kernel], arch: str, id: str) -> None:
+    kernel = executed[arch, id]
+    said = "\n".join(paragraph for paragraph, _ in findings_of(kernel))
+    assert kernel.verdict == "pass", said or kernel.failure
+    assert all(done.runs > len(emulator.SCHEDULES) for done in kernel.trials)
