@@ -119,9 +119,9 @@ def weigh(replicates: Sequence[Replicate], config: GateConfig, bias: float, *, t
     error = math.hypot(pair_error, shared)
     tolerated = math.log1p(config.tolerated)
 
-    def p_value(ratios: stats.Array, null: float) -> float:
+    def p_value(ratios: stats.Array, estimate: float, null: float) -> float:
         # The exact test knows pairs only, whose noise is independent; the second term knows the bias they share.
-        beyond = stats.hodges_lehmann(ratios) - null
+        beyond = estimate - null
         biased = stats.normal_tail(beyond / error) if error > 0 else float(beyond <= 0)
         return max(stats.wilcoxon_greater(ratios, null), biased)
 
@@ -130,9 +130,9 @@ def weigh(replicates: Sequence[Replicate], config: GateConfig, bias: float, *, t
         error=error,
         pair_error=pair_error,
         bias=bias,
-        p_slower=min(1.0, looks * p_value(pooled, tolerated)),
-        p_faster=min(1.0, looks * p_value(-pooled, tolerated)),
-        p_different=p_value(pooled, 0.0),
+        p_slower=min(1.0, looks * p_value(pooled, exact.estimate, tolerated)),
+        p_faster=min(1.0, looks * p_value(-pooled, -exact.estimate, tolerated)),
+        p_different=p_value(pooled, exact.estimate, 0.0),
         estimates=tuple(estimates),
         pairs=len(pooled),
     )

@@ -62,7 +62,7 @@ def medians(turns: Sequence[Sequence[float]]) -> Array:
 
 def walsh_averages(d: Array) -> Array:
     """Return the n(n+1)/2 averages (d[i] + d[j]) / 2 with i <= j, sorted."""
-    i, j = np.triu_indices(len(d))
+    i, j = _pairs_of(len(d))
     averages: Array = np.sort((d[i] + d[j]) / 2)
     return averages
 
@@ -182,6 +182,13 @@ def smallest_detectable_effect(error: float, *, tail: float, power: float, null:
     """
     threshold = max(least, null + normal_quantile(tail) * error)
     return threshold + normal_quantile(1 - power) * error
+
+
+@functools.lru_cache(maxsize=64)  # 2 MB for 512 pairs; making them takes longer than sorting what they index
+def _pairs_of(n: int) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
+    """Return the indices i <= j of all pairs of n values."""
+    i, j = np.triu_indices(n)
+    return i, j
 
 
 @functools.lru_cache(maxsize=256)
