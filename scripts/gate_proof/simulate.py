@@ -32,7 +32,7 @@ import figures  # noqa: E402
 import gate_simulation  # noqa: E402
 import rivals  # noqa: E402
 
-from tilegate import config, decision, files, stats  # noqa: E402
+from tilegate import config, decision, files, noise, stats  # noqa: E402
 
 OUT = ROOT / "docs" / "gate-proof" / "simulation.json"
 SEED = 20261129
@@ -145,7 +145,7 @@ def _pool(name: str, bias: float) -> gate_simulation.Pool:
 def _inputs() -> str:
     """Return a digest of everything that decides the results: finished blocks of other rules are not used."""
     digest = hashlib.sha256(repr(config.to_dict(gate_simulation.CONFIG)).encode())
-    for module in (decision, stats, gate_simulation):
+    for module in (decision, noise, stats, gate_simulation):
         digest.update(Path(str(module.__file__)).read_bytes())
     digest.update(gate_simulation.DATA.read_bytes())
     return digest.hexdigest()[:16]

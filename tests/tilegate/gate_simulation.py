@@ -20,7 +20,7 @@ from pathlib import Path
 
 import numpy as np
 
-from tilegate import decision, stats
+from tilegate import decision, noise, stats
 from tilegate.config import GateConfig
 from tilegate.decision import Finding, Replicate
 
@@ -135,21 +135,6 @@ def screen_all(ratios: np.ndarray, head_first: np.ndarray, config: GateConfig, b
     return np.asarray(one_order | away | (high >= math.log1p(config.promise)))
 
 
-def confirm(
-    pool: Pool, which: int, effect: float, *, config: GateConfig, bias: float, suspects: int, rng: np.random.Generator
-) -> list[Replicate]:
-    """Measure a suspect in fresh replicates, as often as the gate would."""
-    done: list[Replicate] = []
-    step = decision.Step("confirm", config.replicates, config.confirm_pairs)
-    # The screen has been looked at; from here on the rules ask only whether there was one.
-    screen = (Replicate(np.zeros(config.screen_pairs), (True, False) * (config.screen_pairs // 2)),)
-    while step.action == "confirm":
-        drawn = pool.draw(np.full(step.replicates, which), np.full(step.replicates, effect), step.pairs, rng)
-        done += [Replicate(r, tuple(o)) for r, o in zip(*drawn, strict=True)]
-        step = decision.next_step(screen, done, config, bias, suspects=suspects)
-    return done
-
-
 @dataclass(frozen=True)
 class Request:
     """One simulated pull request.
@@ -184,47 +169,78 @@ def requests(
     which = rng.integers(len(pool.traces), size=(count, cases))
     effects = np.zeros((count, cases))
     effects[:, 0] = effect
-    bias = np.array([t.bias(config) for t in pool.traces])
-    drawn = pool.draw(which.ravel(), effects.ravel(), config.screen_pairs, rng)
-    suspicious = screen_all(*drawn, config, bias[which.ravel()]).reshape(count, cases)
+    expected = np.array([t.bias(config) for t in pool.traces])
+    ratios, orders = pool.draw(which.ravel(), effects.ravel(), config.screen_pairs, rng)
+    screens = ratios.reshape(count, cases, -1), orders.reshape(count, cases, -1)
     return [
-        _request(pool, w, e, s, bias=bias, config=config, rng=rng)
-        for w, e, s in zip(which, effects, suspicious, strict=True)
+        _Run(pool, config, w, e, expected[w], r, o).carried_out(rng)
+        for w, e, r, o in zip(which, effects, *screens, strict=True)
     ]
 
 
-def _request(
-    pool: Pool,
-    which: np.ndarray,
-    effects: np.ndarray,
-    suspicious: np.ndarray,
-    *,
-    bias: np.ndarray,
-    config: GateConfig,
-    rng: np.random.Generator,
-) -> Request:
-    suspects = np.flatnonzero(suspicious)
-    confirmed = [
-        confirm(pool, which[i], effects[i], config=config, bias=bias[which[i]], suspects=len(suspects), rng=rng)
-        for i in suspects
-    ]
-    evidence = [
-        decision.weigh_confirmation(replicates, config, bias[which[i]])
-        for i, replicates in zip(suspects, confirmed, strict=True)
-    ]
-    slower = stats.holm([e.p_slower for e in evidence])
-    faster = stats.holm([e.p_faster for e in evidence])
-    verdicts = ["pass"] * len(which)
-    for i, e, s, f in zip(suspects, evidence, slower, faster, strict=True):
-        verdicts[i] = VERDICTS[decision.conclude(e, config, s, f)]
-    return Request(
-        Counter(verdicts[1:]),
-        verdicts[0],
-        int(which[0]),
-        len(suspects),
-        config.screen_pairs * len(which) + sum(e.pairs for e in evidence),
-        1 + max((len(replicates) for replicates in confirmed), default=0),
-    )
+@dataclass(frozen=True)
+class _Run:
+    """One pull request on its way through the gate, all its cases screened.
+
+    Attributes:
+        pool, config: what it is measured on, and by what it is judged.
+        which, effects: of each case, the index of its trace and its slowdown.
+        bias: of each case, the one that the model expects.
+        ratios, orders: of each case, the pairs of the screen.
+    """
+
+    pool: Pool
+    config: GateConfig
+    which: np.ndarray
+    effects: np.ndarray
+    bias: np.ndarray
+    ratios: np.ndarray
+    orders: np.ndarray
+
+    def carried_out(self, rng: np.random.Generator) -> Request:
+        """Confirm suspects until none is open, as `tilegate gate` does, and judge as `tilegate judge` does."""
+        confirmed: dict[int, list[Replicate]] = {}
+        scale, rounds = 1.0, 1
+        while steps := self._steps(confirmed, scale):
+            rounds += max(step.replicates for step in steps.values())
+            for i, step in steps.items():
+                each = np.ones(step.replicates)
+                drawn = self.pool.draw(each.astype(int) * self.which[i], each * self.effects[i], step.pairs, rng)
+                confirmed.setdefault(i, []).extend(Replicate(r, tuple(o)) for r, o in zip(*drawn, strict=True))
+            scale = self._scale(confirmed)
+        evidence = {
+            i: decision.weigh_confirmation(replicates, self.config, self.bias[i] * scale)
+            for i, replicates in confirmed.items()
+        }
+        slower = stats.holm([e.p_slower for e in evidence.values()])
+        faster = stats.benjamini_hochberg([e.p_faster for e in evidence.values()])
+        verdicts = ["pass"] * len(self.which)
+        for (i, e), p_slower, p_faster in zip(evidence.items(), slower, faster, strict=True):
+            verdicts[i] = VERDICTS[decision.conclude(e, self.config, p_slower, p_faster)]
+        return Request(
+            verdicts=Counter(verdicts[1:]),
+            planted=verdicts[0],
+            which=int(self.which[0]),
+            suspects=len(confirmed),
+            pairs=self.ratios.size + sum(e.pairs for e in evidence.values()),
+            rounds=rounds,
+        )
+
+    def _steps(self, confirmed: dict[int, list[Replicate]], scale: float) -> dict[int, decision.Step]:
+        suspicious = screen_all(self.ratios, self.orders, self.config, self.bias * scale)
+        suspects = sorted({*confirmed, *np.flatnonzero(suspicious).tolist()})
+        steps = {}
+        for i in suspects:
+            # That it is suspicious is known; `next_step` then asks only whether there was a screen.
+            screen, done = (Replicate(self.ratios[i], tuple(self.orders[i])),), confirmed.get(i, [])
+            if done:
+                steps[i] = decision.next_step(screen, done, self.config, self.bias[i] * scale, suspects=len(suspects))
+            else:
+                steps[i] = decision.Step("confirm", self.config.replicates, self.config.confirm_pairs)
+        return {i: step for i, step in steps.items() if step.action == "confirm"}
+
+    def _scale(self, confirmed: dict[int, list[Replicate]]) -> float:
+        return noise.bias_scale([([r.ratios for r in done], self.bias[i]) for i, done in confirmed.items()])
 
 
 def rates(
