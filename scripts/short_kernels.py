@@ -16,6 +16,8 @@ forward kernel at shapes of about 4 to 40 us, all of them in the same replicates
     call             host time of the public function, for many calls that are not waited for
     call_settled     the same, for more calls and after as many that are not counted
     call_pinned      the same, both processes on the same core
+    clock            what `tilegate gate` does: graph_cold by its own clock
+    call_clock       the same for calls: the shortest of three series of 32, by its own clock
 
 Half of the replicates are processes started one by one, the other half is forked from one that has imported everything.
 For each way it prints the bias, the noise of one pair, the device time of a pair, and what the cheapest combination of
@@ -39,6 +41,7 @@ import random
 import re
 import shutil
 import socket
+import statistics
 import subprocess
 import sys
 import tempfile
@@ -48,6 +51,8 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+
+from tilegate.protocol import call_clock_for, clock_for, recorded
 
 ROOT = Path(__file__).resolve().parent.parent
 
@@ -318,6 +323,7 @@ class Bench:
             self._l2 = max(properties.L2_cache_size, 256 * MIB if target == "hip" else 0)
             self._flush_buffer = torch.empty(512 * MIB // 4, dtype=torch.int32, device="cuda")
             torch.cuda.synchronize()
+        self._clock, self._call_clock = clock_for(target), call_clock_for(target)
         gc.disable()
 
     def hello(self) -> bool:
@@ -458,6 +464,13 @@ class Bench:
         turns["call"] = lambda: self._calls(call)
         turns["call_settled"] = lambda: self._settled_calls(call)
         turns["call_pinned"] = lambda: self._pinned(lambda: self._settled_calls(call))
+        turns["call_clock"] = self._by_clock(self._call_clock, call)
+        rounds = itertools.cycle(schedule(kernel, ringed, len(ringed)))
+
+        def launch() -> object:
+            return next(rounds)()
+
+        turns["clock"] = self._by_clock(self._clock, launch)
         self._turns |= {(name, way): turn for way, turn in turns.items()}
         return count
 
@@ -542,6 +555,11 @@ class Bench:
             found.append((time.perf_counter_ns() - started) * 1e-9)
         self._synchronize()
         return found
+
+    def _by_clock(self, clock: Any, launch: Callable[[], object]) -> Turn:
+        """Take a turn of the gate: three samples, of recordings where there can be any."""
+        timed = recorded(clock, launch, statistics.median(clock.measure(launch, 3)))
+        return lambda: timed.measure(clock, 3)
 
     def _settled_calls(self, call: Callable[[], object]) -> list[float]:
         """Many more calls, of which the first half brings caches and clock of the core up."""
