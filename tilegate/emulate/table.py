@@ -11,7 +11,8 @@ from tilegate.emulate.survey import Kernel
 from tilegate.markup import plain
 
 _MOST_FINDINGS = 5  # of one kernel
-_LONGEST_FINDING = 1500
+_LONGEST_FINDING = 2000
+_LONGEST_TEXT = 140  # of a line of generated source within a finding; such lines run to 600 characters
 _LONGEST_LINE = 90
 
 COLUMNS: tuple[tuple[str, str], ...] = (
@@ -75,17 +76,25 @@ def columns(rows: Sequence[Sequence[str]], right: int = 99) -> list[str]:
 
 
 def findings_of(kernel: Kernel) -> Iterator[tuple[str, str]]:
-    """Return each different finding of a kernel: its paragraph, and the problems that show it."""
+    """Return each different finding of a kernel: its paragraph with long lines cut, and the problems that show it."""
     places: dict[tuple[Any, ...], list[tuple[str, str]]] = {}
     for problem, finding in kernel.findings:
         other = finding["other"] or {}
         # A race at two lines is one race whatever the problem; a wrong result says other numbers each time.
         key = (finding["kind"], finding["line"], other.get("line"))
-        places.setdefault(key, []).append((problem, str(finding["shown"])))
+        message, *lines = str(finding["shown"]).split("\n")
+        shown = "\n".join([message, *(_cut(line) for line in lines)])
+        places.setdefault(key, []).append((problem, shown))
     for seen in places.values():
         problems = list(dict.fromkeys(problem for problem, _ in seen))
         more = f" and {len(problems) - 1} more of {len(kernel.trials)} problems" if len(problems) > 1 else ""
         yield seen[0][1], f"{problems[0]}{more}"
+
+
+def _cut(line: str) -> str:
+    """Shorten a line in its middle: what is accessed is at its beginning, where at its end."""
+    half = _LONGEST_TEXT // 2
+    return line if len(line) <= _LONGEST_TEXT else f"{line[:half]} … {line[-half:]}"
 
 
 def _row(kernel: Kernel) -> tuple[str, ...]:
