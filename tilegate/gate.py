@@ -34,7 +34,7 @@ from tilegate import (
 )
 from tilegate.budget import Budget
 from tilegate.config import GateConfig, load_config, to_dict
-from tilegate.emulate import gating
+from tilegate.emulate import explain, gating
 from tilegate.files import UsageError
 from tilegate.noise import NoiseProfile
 from tilegate.progress import Reporter
@@ -307,6 +307,8 @@ def _measure(
         sides = {name: stages[name] for name in duet.SIDES}
         with record.timed("explain"), Crew(sides, logs, comparison.config, label="explain") as crew:
             causes.attach(crew, record, slower, comparison.arch, reporter)
+            if comparison.emulate:
+                explain.attach(record, sides, slower, comparison.arch, logs=logs, reporter=reporter)
     record.finish()
     shutil.rmtree(comparison.out / "work", ignore_errors=True)
 

@@ -64,7 +64,7 @@ def enter(
     head = stages["head"]
     if head.package_root is None or not (head.suite_root / f"{MODULE}.py").is_file():
         return  # a suite without kernels for chips that are not here
-    sides = {name: _for_amd(stages[name]) for name in ("base", "head") if name in stages}
+    sides = {name: for_amd(stages[name]) for name in ("base", "head") if name in stages}
     means = _Means(default_store(), reporter, time.monotonic() + seconds)
     folders = {name: logs / f"emulate-{name}" for name in sides}
     for folder in folders.values():
@@ -90,7 +90,7 @@ def enter(
     record.save()
 
 
-def _for_amd(stage: Stage) -> Stage:
+def for_amd(stage: Stage) -> Stage:
     """As `tilegate isa` and `tilegate emulate` stage it, whatever the gate's own target is."""
     return replace(stage, target="hip", tier="full")
 
