@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from benchmarks import kernels
+from tilegate.protocol import tracked
 
 ARCH = "gfx942"
 
@@ -19,18 +20,10 @@ class Compiled:
 
     def setup_cache(self) -> dict[str, Metrics]:
         """Compile every kernel. Empty where there is no compiler for the chip: then there are no numbers, not failures."""
-        from tilegate.isa.analysis import analyse  # noqa: PLC0415 - imported by every worker, needed by this alone
-        from tilegate.isa.store import default_store  # noqa: PLC0415
-        from tilegate.isa.toolchain import ToolchainError, find_toolchain  # noqa: PLC0415
-
-        try:
-            toolchain = find_toolchain(ARCH)
-        except ToolchainError:
-            return {}
         found: dict[str, Metrics] = {}
         for id in kernels.configurations(ARCH):
             (artifact,) = kernels.lower(id, ARCH)
-            figures = analyse(artifact, toolchain, default_store()).figures
+            figures = tracked.compiled(artifact, ARCH)
             if figures is not None and figures.loop is not None:
                 found[id] = {
                     "registers": figures.registers,
