@@ -121,8 +121,8 @@ def judge(
     Args:
         samples: a document that fits schemas/samples-1.json (`files.load_samples` checks that).
         config: replaces the configuration that the samples carry. A publisher that does not trust the samples passes
-            the one of the base commit.
-        waived: replaces the waivers that the samples carry, for the same reason.
+            the one of the base commit; nothing then is believed that they say about rules, neither waivers nor noise.
+        waived: replaces the waivers that the samples carry.
         allow_head_waivers: whether waivers of the head count that the base does not have; None: as the samples say.
         today: the day on which waivers must not have expired; None: the day on which the run began, so that the same
             samples give the same verdict for ever.
@@ -131,10 +131,12 @@ def judge(
     Raises:
         UsageError: the samples' own configuration, waivers or date are needed and are not valid.
     """
-    config = config or from_dict(samples["config"], "config in the samples")
-    standing = _standing(samples, waived, allow_head_waivers, today)
+    if config is None:
+        config = from_dict(samples["config"], "config in the samples")
+        profile = profile or profile_of(samples)
+        waived = waivers.from_samples(samples.get("waivers", [])) if waived is None else waived
+    standing = _standing(samples, waived or (), allow_head_waivers, today)
     cases: Mapping[str, Mapping[str, Any]] = samples["cases"]
-    profile = profile or _profile_of(samples)
     rules = rules_of(samples, config, profile)
     terms = rules.terms
 
@@ -204,15 +206,14 @@ def judge(
     return {**verdict, "next": advice.advise(verdict)}
 
 
-def rules_of(samples: Mapping[str, Any], config: GateConfig, profile: NoiseProfile | None = None) -> Rules:
+def rules_of(samples: Mapping[str, Any], config: GateConfig, profile: NoiseProfile | None) -> Rules:
     """Return by what the cases of a run are judged: overrides, calibrated noise, and how well the noise model fits.
 
     Args:
         samples: a samples document, complete or not.
         config: of the run.
-        profile: of the machine; None: the one in the samples, if there is one.
+        profile: of the machine (`profile_of` takes it from the samples); None: the configuration's bias is expected.
     """
-    profile = profile or _profile_of(samples)
     terms, calibrated = {}, 0
     for name, case in samples["cases"].items():
         own = config.for_case(name)
@@ -235,7 +236,8 @@ def _confirmed(samples: Mapping[str, Any], terms: Mapping[str, Terms]) -> Iterat
                     yield [replicate.ratios for replicate in m.confirmation], m.bias
 
 
-def _profile_of(samples: Mapping[str, Any]) -> NoiseProfile | None:
+def profile_of(samples: Mapping[str, Any]) -> NoiseProfile | None:
+    """Return the noise profile that the samples carry, or None."""
     return noise.from_samples(samples["noise_profile"]) if "noise_profile" in samples else None
 
 
@@ -246,12 +248,10 @@ def _cited(profile: NoiseProfile, calibrated: int) -> dict[str, Any]:
 
 def _standing(
     samples: Mapping[str, Any],
-    waived: tuple[Waiver, ...] | None,
+    waived: tuple[Waiver, ...],
     allow_head: bool | None,
     today: datetime.date | None,
 ) -> Standing:
-    if waived is None:
-        waived = waivers.from_samples(samples.get("waivers", []))
     if allow_head is None:
         allow_head = bool(samples.get("allow_head_waivers", False))
     return waivers.resolve(waived, today=today or _day_of(samples), allow_head=allow_head).about("ceiling")
@@ -566,7 +566,8 @@ def add_parser(subparsers: Any) -> None:
         "--config",
         type=Path,
         metavar="PYPROJECT",
-        help="thresholds from this pyproject.toml instead of the samples'; without --waivers there are none then",
+        help="thresholds from this pyproject.toml instead of the samples'; waivers and noise profile then count only if "
+        "they are given, too",
     )
     parser.add_argument(
         "--waivers",
@@ -619,8 +620,7 @@ def _replaced_waivers(args: argparse.Namespace) -> dict[str, Any]:
     if args.waivers is None:
         if args.head_waivers is not None or args.allow_head_waivers:
             raise files.UsageError("--head-waivers and --allow-head-waivers go with --waivers, the base's file")
-        # Whoever does not take the samples' word for thresholds must not take it for waivers by oversight.
-        return {} if args.config is None else {"waived": ()}
+        return {}
     base = _read(args.waivers)
     head = base if args.head_waivers is None else _read(args.head_waivers)
     return {

@@ -70,7 +70,8 @@ def run(timing: Timing) -> None:
 def _pending(timing: Timing) -> dict[str, Step]:
     """Return what to measure next of every case that needs it: all steps have "screen" or "confirm" as their action."""
     cases, target = timing.record.cases, timing.target
-    terms = judge.rules_of(timing.record.document, timing.config).terms
+    document = timing.record.document
+    terms = judge.rules_of(document, timing.config, judge.profile_of(document)).terms
     confirming = {
         role: sum(
             case["role"] == role and (_confirmed(case) > 0 or judge.should_confirm(case, terms[name], target=target))

@@ -380,3 +380,9 @@ def test_a_profile_in_the_samples_is_checked():
     optional["noise_profile"]["cases"]["a"]["bias_high"] = -1
     with pytest.raises(files.UsageError, match="bias_high"):
         files.check_samples(document({"a": case()}, **optional))
+
+
+def test_who_does_not_believe_the_thresholds_does_not_believe_the_noise():
+    samples = document({"a": case(0.05, confirm=2), "b": case(seed=3), **STILL}, **profile(a=0.09))
+    assert judge.judge(samples)["exit_code"] == 0  # as if nobody could tell
+    assert judge.judge(samples, CONFIG)["exit_code"] == 1
