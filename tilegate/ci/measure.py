@@ -27,6 +27,9 @@ from tilegate.files import UsageError
 EXIT_MEASURED, EXIT_NOT_MEASURED = 0, 4
 MAX_SAMPLES_BYTES = files.MAX_BYTES
 _MAX_RESULT_BYTES = 64 * 2**20
+# Of the time, for the timing alone; the rest is for compiling and checking. Out of budget the gate says what it could not
+# decide, which is better than to be stopped in the middle.
+_SHARE = 0.7
 _INSIDE = {"judge": "/judge", "repository": "/repository", "out": "/out"}
 
 
@@ -62,6 +65,7 @@ def gate(place: Place, base: str, head: str) -> int:
     for commit in (base, head):
         repository.tree_of(place.repository, commit)
     command = ["gate", "--base", base, "--head", head, "--target", place.target, "--tier", place.tier]
+    command += ["--budget", f"{_SHARE * place.minutes:g}"]
     with _workspace(place) as work:
         status = _tilegate(place, work, [*command, "--repo", "{repository}", "--out", "{out}/run", "--json"])
         samples = take(work / "run" / "samples.json", MAX_SAMPLES_BYTES)
@@ -119,7 +123,18 @@ def backfill(place: Place, results: Path, *, machine: str, limit: int) -> int:
 def calibrate(place: Place) -> int:
     """Measure the noise of this machine with `tilegate calibrate`; leave its profile in `place.out`. As `gate`."""
     with _workspace(place) as work:
-        command = ["calibrate", "--repo", "{repository}", "--target", place.target, "--tier", place.tier]
+        command = [
+            "calibrate",
+            "--repo",
+            "{repository}",
+            "--rev",
+            "HEAD",
+            "--target",
+            place.target,
+            "--tier",
+            place.tier,
+        ]
+        command += ["--budget", f"{_SHARE * place.minutes:g}"]
         status = _tilegate(place, work, [*command, "--out", "{out}/noise.json"])
         profile = take(work / "noise.json", _MAX_RESULT_BYTES)
         if profile is None:
@@ -187,7 +202,7 @@ def _tilegate(place: Place, work: Path, command: Sequence[str]) -> int:
         box = container.Box(
             image=container.checked_image(place.image),
             name=f"tilegate-{container.runner_name()}-{secrets.token_hex(6)}",
-            read_only={judge: where["judge"], place.repository: where["repository"]},
+            read_only=[(judge, where["judge"]), (place.repository, where["repository"])],
             writable=(work, where["out"]),
             environment=environment,
             render_node=_render_node(place),

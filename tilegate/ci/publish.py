@@ -38,12 +38,14 @@ def keep(delivered: Path, branch: Path) -> int:
         branch: the checkout.
 
     Returns:
-        How many files are new or changed.
+        How many files are new or changed; none if nothing was handed over, since nothing was missing.
 
     Raises:
         UsageError: something else was handed over, and then nothing is kept; or git fails.
     """
     found = _results(delivered)
+    if not found:
+        return 0
     for path, text in found.items():
         files.write_text(branch / path, text)
     repository.git(branch, "add", "--", *sorted({path.parts[0] for path in found}))
@@ -88,8 +90,6 @@ def _results(delivered: Path) -> dict[Path, str]:
         text = measure.take(path, _MOST_BYTES)
         _check(json.loads(text or "null"), place)
         found[place] = text or ""
-    if not found:
-        raise UsageError(f"there are no results in {delivered}")
     return found
 
 

@@ -77,8 +77,8 @@ def _examine(
     isa = findings.isa(bound, delivered, expected, suite)
     if delivered.samples is not None and run.outside and not binding.approved(client, run):
         reason = (
-            "a run of a fork was measured though nobody approved it. The environment that BENCH_OUTSIDE_ENVIRONMENT names "
-            "must have required reviewers (docs/security.md)"
+            "a run of a fork was measured though nobody approved it. The environment that `outside_environment` in "
+            "`.github/bench.toml` names must have required reviewers (docs/security.md)"
         )
         return (refusal(LATENCY, reason, "failure"), isa), links
     return (findings.latency(bound, delivered, expected, suite), isa), links
@@ -108,8 +108,8 @@ def _fetch(client: Client, run: FinishedRun) -> tuple[Delivery, list[str]]:
 def _missing(run: FinishedRun) -> str:
     if run.conclusion == "success":
         return (
-            "the run delivered no samples: its measuring job was skipped. Pull requests from forks are measured where "
-            "BENCH_OUTSIDE_ENVIRONMENT is set, once a maintainer has approved the run"
+            "the run delivered no samples: its measuring job was skipped, since `.github/bench.toml` names no machine, or "
+            "no environment for pull requests from forks"
         )
     how = {
         "cancelled": "was cancelled",

@@ -123,7 +123,7 @@ def serve(git_dir: Path):
         thread.join()
 
 
-class _Refused(Exception):
+class _RefusedError(Exception):
     def __init__(self, status: int, message: str) -> None:
         super().__init__(message)
         self.status = status
@@ -158,13 +158,13 @@ class _Handler(BaseHTTPRequestHandler):
             return self._send(200, self.state.archives[int(parts.path.split("/")[2])], {})
         try:
             if self.headers.get("Authorization") != f"Bearer {TOKEN}":
-                raise _Refused(401, "Bad credentials")
+                raise _RefusedError(401, "Bad credentials")
             prefix = f"/repos/{REPOSITORY}"
             if not parts.path.startswith(prefix):
-                raise _Refused(404, "Not Found")
+                raise _RefusedError(404, "Not Found")
             query = {key: values[0] for key, values in parse_qs(parts.query).items()}
             return self._route(method, parts.path.removeprefix(prefix), query, body)
-        except _Refused as refused:
+        except _RefusedError as refused:
             return self._send(refused.status, json.dumps({"message": str(refused)}).encode(), {})
         except subprocess.CalledProcessError:
             return self._send(404, b'{"message": "Not Found"}', {})
@@ -174,7 +174,7 @@ class _Handler(BaseHTTPRequestHandler):
             found = re.fullmatch(pattern, path)
             if wanted == method and found:
                 return act(self, query, body, *map(unquote, found.groups()))
-        raise _Refused(404, f"Not Found: {method} {path}")
+        raise _RefusedError(404, f"Not Found: {method} {path}")
 
     # --- repository
 
@@ -259,7 +259,7 @@ class _Handler(BaseHTTPRequestHandler):
     def _check_check(self, check):
         summary = (check.get("output") or {}).get("summary", "")
         if len(summary) > 65535 or (check["status"] == "completed") != (check["conclusion"] is not None):
-            raise _Refused(422, "Validation Failed")
+            raise _RefusedError(422, "Validation Failed")
 
     # --- comments and issues
 
@@ -299,7 +299,7 @@ class _Handler(BaseHTTPRequestHandler):
 
     def _text(self, body):
         if len(body["body"]) > 65536:
-            raise _Refused(422, "body is too long (maximum is 65536 characters)")
+            raise _RefusedError(422, "body is too long (maximum is 65536 characters)")
         return body
 
     # --- answers
