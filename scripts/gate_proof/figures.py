@@ -80,7 +80,14 @@ def plot(curves: Sequence[Curve], what: str, furthest: float = 5.0) -> str:
 def tables(result: dict[str, Any]) -> str:
     """Return the tables of docs/gate-proof.md as Markdown."""
     return "\n\n".join(
-        [_goals(result), _effects(result), _kernels(result), _rivals(result), _bias(result), _shorts(result)]
+        [
+            *(_goals(result, pool) for pool in ("long", "recorded")),
+            *(_effects(result, pool) for pool in ("long", "recorded")),
+            *(_kernels(result, pool) for pool in ("long", "recorded")),
+            _rivals(result),
+            _bias(result),
+            _shorts(result),
+        ]
     )
 
 
@@ -117,21 +124,25 @@ def _beside_rivals(result: dict[str, Any]) -> list[Curve]:
 
 
 def _short(result: dict[str, Any]) -> list[Curve]:
-    curves = []
-    for colour, name in zip(COLOURS, _short_names(result), strict=False):
+    recorded = _experiments(result, "recorded")
+    points = [(100 * e["effect"], 100 * _planted(e, ["regressed"]) / e["requests"]) for e in recorded]
+    curves = [Curve("7 kernels of 5 to 24 µs, recorded", tuple(points), COLOURS[0])]
+    for colour, name in zip(COLOURS[1:], _short_names(result), strict=False):
         points = [
             (100 * e["effect"], 100 * _planted(e, ["regressed"]) / e["requests"]) for e in _experiments(result, name)
         ]
-        curves.append(Curve(name, tuple(points), colour))
+        curves.append(Curve(f"{name}, launch by launch", tuple(points), colour))
     return curves
 
 
 def _short_names(result: dict[str, Any]) -> list[str]:
-    return list(dict.fromkeys(e["pool"] for e in result["experiments"] if e["pool"] not in ("long", "common")))
+    return list(
+        dict.fromkeys(e["pool"] for e in result["experiments"] if e["pool"] not in ("long", "common", "recorded"))
+    )
 
 
-def _goals(result: dict[str, Any]) -> str:
-    by_effect = {e["effect"]: e for e in _experiments(result, "long")}
+def _goals(result: dict[str, Any], pool: str) -> str:
+    by_effect = {e["effect"]: e for e in _experiments(result, pool)}
     clean, three, two = by_effect[0.0], by_effect[0.03], by_effect[0.02]
     red = clean["red"] + _planted(clean, ["regressed"])
     called = _planted(three, ["regressed"])
@@ -147,13 +158,13 @@ def _goals(result: dict[str, Any]) -> str:
     return "\n".join(["| what | goal | counted | 95 % confidence |", "|---|---|---|---|", *rows])
 
 
-def _effects(result: dict[str, Any]) -> str:
+def _effects(result: dict[str, Any], pool: str) -> str:
     verdicts = ("regressed", "warning", "inconclusive", "pass", "improved")
     lines = [
         f"| slowdown of one kernel | {' | '.join(verdicts)} | suspects | pairs a case | rounds |",
         f"|--:|{'--:|' * (len(verdicts) + 3)}",
     ]
-    for e in _experiments(result, "long"):
+    for e in _experiments(result, pool):
         shares = " | ".join(f"{100 * _planted(e, [v]) / e['requests']:.1f}" for v in verdicts)
         lines.append(
             f"| {100 * e['effect']:g} % | {shares} | {e['mean_suspects']:.1f} | {e['mean_pairs'] / e['cases']:.1f} "
@@ -162,8 +173,8 @@ def _effects(result: dict[str, Any]) -> str:
     return "\n".join(lines)
 
 
-def _kernels(result: dict[str, Any]) -> str:
-    by_effect = {e["effect"]: e["planted"] for e in _experiments(result, "long")}
+def _kernels(result: dict[str, Any], pool: str) -> str:
+    by_effect = {e["effect"]: e["planted"] for e in _experiments(result, pool)}
     lines = ["| kernel | +2 %: regressed or warning | +3 %: regressed |", "|---|--:|--:|"]
     for name in by_effect[0.03]:
         two, three = by_effect[0.02].get(name, {}), by_effect[0.03][name]

@@ -42,6 +42,10 @@ EFFECTS = (0.005, 0.0075, 0.01, 0.0125, 0.015, 0.0175, 0.0225, 0.025, 0.0275, 0.
 # Kernels of which both kinds of traces exist: turns of two processes, and processes one after the other.
 COMMON = ("prefill_1k", "b8_512", "prefill_4k", "prefill_16k")
 RIVAL_DRAWS = 300
+DECIDING = (
+    *config.THRESHOLDS,
+    *("alpha", "miss", "power", "screen_pairs", "confirm_pairs", "noisy_pairs", "replicates", "max_replicates", "bias"),
+)
 
 
 @dataclass(frozen=True)
@@ -49,8 +53,8 @@ class Experiment:
     """Many pull requests of one kind.
 
     Attributes:
-        pool: which kernels: "long" (above 25 us), "short", "common" (those that rivals.py knows), or the name of one
-            short kernel.
+        pool: which kernels: "long" (above 25 us), "recorded" (below, as the gate times them), "common" (those that rivals.py
+            knows), or the name of one short kernel, timed launch by launch.
         effect: slowdown of the first case; 0: nothing is slower.
         requests: how many.
         bias: by what every replicate's bias is multiplied, beyond what was measured.
@@ -73,15 +77,18 @@ def experiments(quick: bool) -> list[Experiment]:
     """Return what is simulated; `quick`: a hundredth of it, to see that it runs."""
     plan = [
         Experiment("long", 0.0, 10_000),
-        Experiment("long", 0.03, 2_000),
-        Experiment("long", 0.02, 2_000),
-        *(Experiment("long", effect, 300) for effect in EFFECTS),
-        *(Experiment("common", effect, 300) for effect in (*EFFECTS, 0.02, 0.03)),
-        Experiment("common", 0.0, 2_000),
-        *(Experiment("long", 0.0, 500, bias=factor) for factor in (2.0, 3.0, 5.0)),
+        Experiment("long", 0.03, 1_000),
+        Experiment("long", 0.02, 1_000),
+        *(Experiment("long", effect, 200) for effect in EFFECTS),
+        *(Experiment("common", effect, 200) for effect in (*EFFECTS, 0.02, 0.03)),
+        Experiment("common", 0.0, 1_000),
+        Experiment("recorded", 0.0, 2_000),
+        *(Experiment("recorded", effect, 300) for effect in (0.01, 0.015, 0.02, 0.025, 0.03, 0.04, 0.05, 0.1)),
+        *(Experiment("long", 0.0, 200, bias=factor) for factor in (2.0, 3.0)),
+        Experiment("long", 0.0, 50, bias=5.0),
         # A short kernel among nine others like it; two hundred of them would be confirmed one and all.
         *(
-            Experiment(name, effect, 300, cases=10)
+            Experiment(name, effect, 50, cases=10)
             for name in _short_names()
             for effect in (0.0, 0.01, 0.02, 0.03, 0.04, 0.05, 0.1)
         ),
@@ -122,32 +129,33 @@ def run_block(work: tuple[Experiment, int]) -> dict[str, Any]:
 
 
 @cache
-def _traces() -> tuple[gate_simulation.Trace, ...]:
-    return tuple(gate_simulation.traces())
+def _pools() -> dict[str, gate_simulation.Pool]:
+    return gate_simulation.pools()
 
 
 def _short_names() -> list[str]:
-    return [t.name for t in sorted(gate_simulation.pools(_traces())["short"].traces, key=lambda t: t.seconds)]
+    return [t.name for t in sorted(_pools()["short"].traces, key=lambda t: t.seconds)]
 
 
 @cache
 def _pool(name: str, bias: float) -> gate_simulation.Pool:
-    known = gate_simulation.pools(_traces())
     if name == "common":
-        chosen = tuple(t for t in _traces() if t.name in COMMON)
-    elif name in known:
-        chosen = known[name].traces
+        chosen = tuple(t for t in _pools()["long"].traces if t.name in COMMON)
+    elif name in _pools():
+        chosen = _pools()[name].traces
     else:
-        chosen = tuple(t for t in _traces() if t.name == name)
+        chosen = tuple(t for t in _pools()["short"].traces if t.name == name)
     return gate_simulation.Pool(tuple(t.amplified(bias) for t in chosen) if bias != 1.0 else chosen)
 
 
 def _inputs() -> str:
     """Return a digest of everything that decides the results: finished blocks of other rules are not used."""
-    digest = hashlib.sha256(repr(config.to_dict(gate_simulation.CONFIG)).encode())
+    rules = config.to_dict(gate_simulation.CONFIG)
+    digest = hashlib.sha256(repr({key: rules[key] for key in DECIDING}).encode())
     for module in (decision, noise, stats, gate_simulation):
         digest.update(Path(str(module.__file__)).read_bytes())
-    digest.update(gate_simulation.DATA.read_bytes())
+    for source in gate_simulation.SOURCES:
+        digest.update((gate_simulation.DATA / source).read_bytes())
     return digest.hexdigest()[:16]
 
 
@@ -247,7 +255,7 @@ def main() -> None:
         "about": "Written by scripts/gate_proof/simulate.py; docs/gate-proof.md explains it.",
         "seed": SEED,
         "inputs": _inputs(),
-        "config": config.to_dict(gate_simulation.CONFIG),
+        "config": {key: config.to_dict(gate_simulation.CONFIG)[key] for key in DECIDING},
         "experiments": list(counted.values()),
         "rivals": compare(RIVAL_DRAWS // 10 if args.quick else RIVAL_DRAWS),
     }

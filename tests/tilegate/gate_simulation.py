@@ -1,6 +1,6 @@
 """Replays real A/A noise through the gate's rules, with planted changes: simulated pull requests of many cases.
 
-A simulated replicate takes one of those that were really measured (tests/data/h200_pair_noise.json), at random and with
+A simulated replicate takes one of those that were really measured (tests/data/h200_pair_noise.json, h200_short_noise.json), at random and with
 replacement, and a stretch of its pairs, so that what is alike in neighbouring pairs stays alike. Its sides are swapped at
 random: they run the same code, so that is as likely. A slowdown of x % multiplies one side's times by 1 + x / 100.
 
@@ -10,10 +10,10 @@ once (`screen_all`); tests/tilegate/test_gate_simulation.py holds the two agains
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import math
 from collections import Counter
-from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -24,9 +24,10 @@ from tilegate import decision, noise, stats
 from tilegate.config import GateConfig
 from tilegate.decision import Finding, Replicate
 
-DATA = Path(__file__).parents[1] / "data" / "h200_pair_noise.json"
+DATA = Path(__file__).parents[1] / "data"
+# File, and which of the expected biases is that of launches timed so.
+SOURCES = {"h200_pair_noise.json": "cuda", "h200_short_noise.json": "recorded"}
 CONFIG = GateConfig(package="mykernels", suite="benchmarks")
-TARGET = "cuda"
 
 VERDICTS = {
     Finding.SLOWER: "regressed",
@@ -43,15 +44,23 @@ _APART = 1e-9
 
 @dataclass(frozen=True)
 class Trace:
-    """A/A noise of one case: log ratio and order of each pair of each replicate, and the median time in seconds."""
+    """A/A noise of one case.
+
+    Attributes:
+        name: of the kernel.
+        seconds: median time of a launch.
+        replicates: log ratio and order of each pair of each.
+        timed: how: "cuda", launch by launch, or "recorded", as the gate times what is short.
+    """
 
     name: str
     seconds: float
     replicates: tuple[Replicate, ...]
+    timed: str = "cuda"
 
     def bias(self, config: GateConfig) -> float:
         """The bias that the gate expects of this case."""
-        return config.bias[TARGET].at(self.seconds)
+        return config.bias[self.timed].at(self.seconds)
 
     def amplified(self, factor: float) -> Trace:
         """The same pairs around biases that are `factor` times as large."""
@@ -59,7 +68,7 @@ class Trace:
         moved = (
             Replicate(r.ratios + (factor - 1) * c, r.head_first) for r, c in zip(self.replicates, centres, strict=True)
         )
-        return Trace(self.name, self.seconds, tuple(moved))
+        return dataclasses.replace(self, replicates=tuple(moved))
 
 
 @dataclass(frozen=True)
@@ -106,16 +115,17 @@ class Pool:
         return drawn, orders[places] ^ swapped
 
 
-def traces() -> list[Trace]:
-    """Read the measured noise."""
+def traces(source: str = "h200_pair_noise.json") -> list[Trace]:
+    """Read the measured noise of one of `SOURCES`."""
     found = []
-    for name, replicates in json.loads(DATA.read_text())["cases"].items():
+    for name, replicates in json.loads((DATA / source).read_text())["cases"].items():
         pairs = [np.array(r) for r in replicates]
         found.append(
             Trace(
                 name,
                 float(np.median(np.concatenate([p[:, 1] for p in pairs]))) * 1e-6,
                 tuple(Replicate(np.log(p[:, 2] / p[:, 1]), tuple(o == 1 for o in p[:, 0])) for p in pairs),
+                SOURCES[source],
             )
         )
     return found
@@ -273,9 +283,15 @@ def synthetic(effect: float, noise: float, runs: int, rng: np.random.Generator) 
     return verdicts, replicates / runs
 
 
-def pools(known: Sequence[Trace]) -> dict[str, Pool]:
-    """The kernels by length: above 25 microseconds a replicate's bias is a small part of 3 %, below it rules."""
+def pools() -> dict[str, Pool]:
+    """The kernels by length and by how they were timed.
+
+    "long": above 25 microseconds, where a replicate's bias is a small part of 3 %. "short": below, launch by launch, where it
+    rules. "recorded": below, as the gate times them.
+    """
+    launches, recorded = (traces(source) for source in SOURCES)
     return {
-        "long": Pool(tuple(t for t in known if t.seconds > 25e-6)),
-        "short": Pool(tuple(t for t in known if t.seconds <= 25e-6)),
+        "long": Pool(tuple(t for t in launches if t.seconds > 25e-6)),
+        "short": Pool(tuple(t for t in launches if t.seconds <= 25e-6)),
+        "recorded": Pool(tuple(t for t in recorded if t.seconds <= 25e-6)),
     }

@@ -57,7 +57,7 @@ def test_amplified_bias_is_larger_and_the_noise_of_pairs_is_not():
 
 
 def test_a_request_counts_each_case_once_and_finds_the_slow_one():
-    pool = gate_simulation.pools(REAL)["long"]
+    pool = gate_simulation.pools()["long"]
     (request,) = gate_simulation.requests(pool, 1, np.random.default_rng(3), effect=0.05, cases=40)
     assert request.verdicts.total() == 39
     assert request.planted == "regressed"
