@@ -85,7 +85,7 @@ def doubts(
         samples: the samples document.
         cases: every case's entry of the verdict.
         config: thresholds of the run.
-        counted: how many timed cases can make the run fail: changed code that gates, or controls.
+        counted: how many timed cases can make the run fail: changed code that gates; if no code changed, controls.
         unsettled: how many controls seemed to move and were not measured again.
         standing: the waivers that speak of times.
     """

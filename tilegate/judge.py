@@ -174,7 +174,8 @@ def judge(
         config,
     )
     disturbances = conclusion.disturbance_report(j.measured for j in timed.values())
-    counted = sum(bool(j.measured.screen) and j.terms.gating for j in timed.values())
+    # Controls say something of a change only where it left all code alone.
+    counted = sum(bool(j.measured.screen) and j.terms.gating for j in (gated or controls).values())
     unsettled = sum(bool(j.measured.screen) and not _settled(j) for j in controls.values())
     doubts = conclusion.doubts(samples, ordered, config, counted=counted, unsettled=unsettled, standing=standing)
     emulation = emulated.report(samples.get("emulation", {}))

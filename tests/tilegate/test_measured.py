@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from sample_builder import CONFIG, case, document, pairs, side
 
-from tilegate import files, judge, report, roofline
+from tilegate import cli, files, judge, report, roofline
 from tilegate.measured import measured
 
 STILL = {"control": case(role="control", seed=9)}
@@ -334,8 +334,9 @@ def test_a_case_whose_noise_cannot_support_the_promise_is_listed_and_does_not_ga
     assert "- 1 case not gating: the noise of this machine cannot support a promise of 3 %." in report.render(verdict)
 
 
-def test_a_run_in_which_nothing_gates_says_nothing():
-    verdict = verdict_on({"a": case(0.01)}, **profile(a=0.05))
+@pytest.mark.parametrize("others", [{}, STILL])
+def test_a_run_in_which_nothing_gates_says_nothing(others):
+    verdict = verdict_on({"a": case(0.01), **others}, **profile(a=0.05))
     assert (
         verdict["exit_code"],
         "nothing was measured that counts: 1 case not gating" in verdict["reason"].lower(),
@@ -386,3 +387,20 @@ def test_who_does_not_believe_the_thresholds_does_not_believe_the_noise():
     samples = document({"a": case(0.05, confirm=2), "b": case(seed=3), **STILL}, **profile(a=0.09))
     assert judge.judge(samples)["exit_code"] == 0  # as if nobody could tell
     assert judge.judge(samples, CONFIG)["exit_code"] == 1
+
+
+def test_the_command_takes_a_profile_from_a_file(tmp_path, capsys):
+    environment = {**H200, "target": "cuda", "machine": {"id": "x"}, "versions": {}}
+    files.write_json(tmp_path / "s.json", document({"a": case(0.05, confirm=2), **STILL}, environment=environment))
+    known = profile(a=0.09)["noise_profile"]["cases"]["a"] | {"needs": None}
+    described = {"schema": "tilegate-noise/1", "created": "2025-12-30T00:00:00+00:00", "cases": {"a": known}}
+    for name, machine in (("own", environment), ("other", {**environment, "fingerprint": "0" * 64})):
+        files.write_json(tmp_path / f"{name}.json", {**described, "environment": machine})
+
+    def status(*options):
+        return cli.main(["judge", str(tmp_path / "s.json"), *map(str, options)])
+
+    assert status() == 1
+    assert status("--noise-profile", tmp_path / "own.json") == 4  # nothing gates
+    assert status("--noise-profile", tmp_path / "other.json") == 2
+    assert "is of another machine" in capsys.readouterr().err
