@@ -25,6 +25,7 @@ from tilegate.files import UsageError
 from tilegate.protocol import JSON, TARGETS
 
 SCHEMA = "tilegate-doctor/1"
+RUNNER_SCHEMA = "tilegate-doctor-runner/1"
 EXIT_READY, EXIT_NOTHING_CAN_MEASURE = 0, 5
 
 _GATE_PACKAGES = ("asv_runner", "scipy", "jsonschema")
@@ -69,16 +70,45 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
         ),
     )
     parser.add_argument("--json", action="store_true", help=f"print JSON ({SCHEMA}) instead of tables")
+    parser.add_argument(
+        "--runner",
+        type=Path,
+        nargs="?",
+        const=Path(),
+        metavar="DIR",
+        help="check instead whether this machine is set up as docs/runners.md says; DIR: where the runner is installed "
+        "(default: here). Exit status 5 if a point is not as it should be",
+    )
 
 
 def run(args: argparse.Namespace) -> int:
     """Examine this machine, print the findings, and return the exit status."""
+    if args.runner is not None:
+        return _run_runner(args.runner, as_json=args.json)
     report = examine(Path.cwd())
     if args.json:
         print(json.dumps(report, indent=2))
     else:
         render(report, Console())
     return EXIT_READY if report["ready"] else EXIT_NOTHING_CAN_MEASURE
+
+
+def _run_runner(folder: Path, *, as_json: bool) -> int:
+    from tilegate.ci import runner  # noqa: PLC0415
+
+    points = runner.examine(runner.Place(Path("/"), folder.resolve(), Path.cwd(), os.environ))
+    if as_json:
+        print(json.dumps({"schema": RUNNER_SCHEMA, "points": [asdict(point) for point in points]}, indent=2))
+    else:
+        console = Console()
+        for point in points:
+            mark = "[green]good[/]" if point.good else "[red]FIX [/]"
+            console.print(
+                f"{mark} [bold]{escape(point.name)}[/]: {escape(point.found)}", soft_wrap=True, highlight=False
+            )
+            if point.fix:
+                console.print(f"         [cyan]{escape(point.fix)}[/]", soft_wrap=True, highlight=False)
+    return EXIT_READY if all(point.good for point in points) else EXIT_NOTHING_CAN_MEASURE
 
 
 def examine(folder: Path) -> dict[str, JSON]:

@@ -185,7 +185,6 @@ def _tilegate(place: Place, work: Path, command: Sequence[str]) -> int:
         "PYTHONDONTWRITEBYTECODE": "1",
         "HOME": f"{where['out']}/home",
         "XDG_CACHE_HOME": f"{where['out']}/cache",
-        "TILEKERNELS_CACHE": f"{where['out']}/kernels",
         "TILEGATE_TARGET": place.target,
         "TILEGATE_TIER": place.tier,
         # The files were checked out by the user who runs the container, but git asks who owns the folder above them.
