@@ -86,9 +86,9 @@ def test_the_race_is_named_with_both_lines(tmp_path: Path) -> None:
         tier="full",
     )
     with Lowering(staged, tmp_path, Store(tmp_path / "store")) as lowering:
-        (kernel,) = survey(
-            lowering, [ARCH], Store(tmp_path / "store"), pattern=f"^{KERNEL}$", thorough=False, first=True
-        )[ARCH]
+        (kernel,) = survey(lowering, [ARCH], Store(tmp_path / "store"), pattern=f"^{KERNEL}$", thorough=0, first=True)[
+            ARCH
+        ]
     assert kernel.verdict == "broken"
     race = next(finding for _, finding in kernel.findings if finding["kind"] == "race")
     (artifact,) = kernels.lower(KERNEL, ARCH)

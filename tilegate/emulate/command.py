@@ -10,11 +10,11 @@ import sys
 import tempfile
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
+from typing import Any, TypedDict, Unpack
 
 from tilegate import __version__, emulator, files, trees
 from tilegate.emulate import table
-from tilegate.emulate.survey import SCHEMA, Kernel, missing_seam, survey
+from tilegate.emulate.survey import ALL, SCHEMA, Kernel, missing_seam, survey
 from tilegate.files import UsageError
 from tilegate.isa.command import lowering_of
 from tilegate.isa.lowering import Lowering, LoweringError
@@ -25,6 +25,14 @@ from tilegate.worker.failures import MISSING
 EXIT_PASS, EXIT_USAGE, EXIT_BROKEN, EXIT_INCONCLUSIVE, EXIT_ENVIRONMENT = 0, 2, 3, 4, 5
 
 Kernels = dict[str, tuple[Kernel, ...]]
+
+
+class Depth(TypedDict):
+    """How much of everything is executed; see `survey`."""
+
+    thorough: int
+    first: bool
+
 
 _DESCRIPTION = """\
 Execute the HIP code of every kernel that the suite lists, lane by lane on this machine's processor, on small problems of
@@ -180,13 +188,13 @@ def conclude(verdicts: list[str]) -> tuple[str, int]:
     return "pass", EXIT_PASS
 
 
-def depth(args: argparse.Namespace) -> dict[str, bool]:
+def depth(args: argparse.Namespace) -> Depth:
     """Return how much of everything is executed, as `survey` takes it."""
-    return {"thorough": args.schedules == "all", "first": args.problems == "first"}
+    return {"thorough": ALL if args.schedules == "all" else 0, "first": args.problems == "first"}
 
 
 def run_survey(
-    lowering: Lowering, archs: tuple[str, ...], store: Store, pattern: str | None, name: str, **depth: bool
+    lowering: Lowering, archs: tuple[str, ...], store: Store, pattern: str | None, name: str, **depth: Unpack[Depth]
 ) -> Kernels:
     """Survey with progress on stderr.
 

@@ -81,4 +81,4 @@ def _execute(side: Lowering, arch: str, id: str | None, store: Store, deadline: 
         artifacts = side.lower(id, arch)
     except LoweringError:
         return None
-    return execute(side, Wanted(arch, id, (), artifacts), store, thorough=False, deadline=deadline)
+    return execute(side, Wanted(arch, id, (), artifacts), store, thorough=0, deadline=deadline)

@@ -159,9 +159,7 @@ def _execute(side: _Side, arch: str, id: str, means: _Means) -> dict[str, Any]:
     made = side.generated[id]
     if isinstance(made, LoweringError):
         return _plain(Kernel(id, (), failure=(made.kind, str(made))))
-    return _plain(
-        execute(side.lowering, Wanted(arch, id, (), made), means.store, thorough=True, deadline=means.deadline)
-    )
+    return _plain(execute(side.lowering, Wanted(arch, id, (), made), means.store, thorough=1, deadline=means.deadline))
 
 
 def _plain(kernel: Kernel) -> dict[str, Any]:

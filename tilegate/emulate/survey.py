@@ -6,6 +6,7 @@ import functools
 import json
 import os
 import re
+import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
@@ -25,6 +26,9 @@ Job = TypeVar("Job")
 Result = TypeVar("Result")
 
 SCHEMA = "tilegate-emulate/1"
+
+ALL = sys.maxsize
+"""Problems: as many as there are."""
 
 _COMPILE_TIMEOUT = 300.0  # seconds, of one kernel
 _MOST_AT_ONCE = 16  # workers; each holds a whole suite in memory
@@ -136,7 +140,7 @@ def survey(
     store: Store,
     *,
     pattern: str | None = None,
-    thorough: bool = True,
+    thorough: int = ALL,
     first: bool = False,
     say: Callable[[int, int, str], None] = lambda done, total, what: None,
 ) -> dict[str, tuple[Kernel, ...]]:
@@ -147,7 +151,7 @@ def survey(
         archs: the chips.
         store: the cache.
         pattern: a regular expression; all kernels without it.
-        thorough: all schedules and roundings, not one of each.
+        thorough: so many problems of each kernel are run under all schedules and roundings, the others once.
         first: only each kernel's first problem.
         say: told of progress: done, total, what was done.
 
@@ -184,7 +188,7 @@ def execute(
     wanted: Wanted,
     store: Store,
     *,
-    thorough: bool,
+    thorough: int,
     first: bool = False,
     deadline: float = float("inf"),
 ) -> Kernel:
@@ -201,15 +205,11 @@ def execute(
     trials: list[Trial] = []
     try:
         problems = _cached(lowering, store, {"op": "problems", **described}, START_TIMEOUT, deadline)
-        asked = {
-            "op": "emulate",
-            **described,
-            "artifacts": [asdict(artifact) for artifact in wanted.artifacts],
-            "thorough": thorough,
-        }
+        asked = {"op": "emulate", **described, "artifacts": [asdict(artifact) for artifact in wanted.artifacts]}
         timeout = START_TIMEOUT + _COMPILE_TIMEOUT * len(wanted.artifacts) + trial.RUNS * trial.LIMITS.seconds
-        for problem in problems[:1] if first else problems:
-            found = _cached(lowering, store, {**asked, "problem": problem}, timeout, deadline)
+        for number, problem in enumerate(problems[:1] if first else problems):
+            request = {**asked, "problem": problem, "thorough": number < thorough}
+            found = _cached(lowering, store, request, timeout, deadline)
             trials.append(
                 Trial(problem, tuple(found["findings"]), tuple(found["hints"]), found["counters"], found["runs"])
             )
