@@ -239,5 +239,5 @@ def test_the_run_says_where_its_time_went(toy):
     outcome = toy.gate("base", "HEAD", *ONE_TOTAL)
     seconds = time.monotonic() - started
     stages = outcome.verdict["stages"]
-    assert set(stages) == {"plan", "import", "compile", "check", "start", "screen", "confirm", "explain"}
+    assert {"plan", "import", "compile", "check", "start", "screen", "confirm", "explain"} <= set(stages)
     assert 0.5 * seconds < sum(stages.values()) <= seconds
