@@ -79,9 +79,9 @@ class Finding:
         """Name kind, message and the lines involved."""
         parts = [f"{self.kind}: {self.message}"]
         if self.line:
-            parts.append(f"  line {self.line}: {self.text}")
+            parts.append(f"  line {self.line}: {_short(self.text)}")
         if self.other is not None and self.other.line and self.other.line != self.line:
-            parts.append(f"  line {self.other.line}: {self.other.text}")
+            parts.append(f"  line {self.other.line}: {_short(self.other.text)}")
         if self.count > 1:
             parts.append(f"  ({self.count} times)")
         return "\n".join(parts)
@@ -186,7 +186,8 @@ def _sentence(kind: str, raw: Mapping[str, Any], scene: Scene, place: Place, oth
         "wave": wave,
         "block": block,
         "bytes": raw["bytes"],
-        "does": f"{place.name} {'writes' if raw['store'] else 'reads'} {_memory(raw, scene)} ({who})",
+        # A fault without a size says not whether it was a load or a store.
+        "does": f"{place.name} {_verb(raw['store']) if raw['bytes'] else 'touches'} {_memory(raw, scene)} ({who})",
         "lanes": _lanes(int(raw["lanes"], 16)),
         "source": raw["offset"],
         "signal": _SIGNALS.get(ended_by, ended_by.name) if ended_by else "",
@@ -195,11 +196,20 @@ def _sentence(kind: str, raw: Mapping[str, Any], scene: Scene, place: Place, oth
     }
     if other is not None:
         facts["there"] = scene.places.of(raw["other_site"]).name
-        facts["did"] = "writes" if other.store else "reads"
+        facts["did"] = _verb(other.store)
         facts["they"] = f"lane {other.lane} of wave {other.wave}"
         facts["other_block"] = other.block
     ended = kind == "divergent-barrier" and raw["other_site"] == 0
     return _SENTENCES["ended-barrier" if ended else kind].format(**facts)
+
+
+def _short(text: str) -> str:
+    """Generated index arithmetic runs to hundreds of characters."""
+    return text if len(text) <= 110 else f"{text[:80]} … {text[-27:]}"
+
+
+def _verb(store: bool) -> str:
+    return "writes" if store else "reads"
 
 
 def _memory(raw: Mapping[str, Any], scene: Scene) -> str:

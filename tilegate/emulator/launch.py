@@ -196,6 +196,7 @@ def run_schedules(
         others = [future.result() for future in later]
     first = go(0)
     findings = dict.fromkeys(first.findings)
+    differing: set[str] = set()
     for schedule, other, own in zip(schedules[1:], others, inputs, strict=True):
         known = {(finding.kind, finding.line, finding.other and finding.other.line) for finding in findings}
         for finding in other.findings:
@@ -203,8 +204,9 @@ def run_schedules(
                 findings[replace(finding, message=f"{finding.message} [{schedule}]")] = None
         if first.completed and other.completed and not first.atomics:
             for parameter in program.parameters:
-                difference = _difference(parameter, arguments, own)
+                difference = None if parameter.name in differing else _difference(parameter, arguments, own)
                 if difference:
+                    differing.add(parameter.name)
                     findings[Finding("schedule-dependent", f"{difference} under '{schedule}' and '{schedules[0]}'")] = (
                         None
                     )

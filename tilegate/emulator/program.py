@@ -34,7 +34,14 @@ _KEPT_SECONDS = 30 * 86_400  # what has not been used for a month is deleted
 _COMMON = ("-std=c++17", "-fPIC", "-g1")
 # -ffp-contract=fast is what hipcc does; each half-precision operation rounds, as on the chip.
 _KERNEL = (
-    *("-O2", "-fno-strict-aliasing", "-ffp-contract=fast", "-Xclang", "-ffloat16-excess-precision=none", "-w"),
+    *(
+        "-O2",
+        "-fno-strict-aliasing",
+        "-ffp-contract=fast",
+        "-Xclang",
+        "-ffloat16-excess-precision=none",
+        "-Wno-everything",
+    ),
     *("-ferror-limit=3", "-shared", "-fno-exceptions", "-ftemplate-depth=512"),
     # A barrier within two branches is another barrier; and the place of a call is where it returns to.
     *("-fconvergent-functions", "-fno-optimize-sibling-calls"),
@@ -43,7 +50,7 @@ _KERNEL = (
 # The calls that clang's thread sanitizer makes before every access; the runtime is ours. One access stays one: nothing
 # is vectorised.
 _TRACED = (
-    *("-fsanitize=thread", "-fno-vectorize", "-fno-slp-vectorize"),
+    *("-fsanitize=thread", "-fno-vectorize", "-fno-slp-vectorize", "-mllvm", "-disable-vector-combine"),
     *("-mllvm", "-tsan-instrument-read-before-write=1"),
     *("-mllvm", "-tsan-instrument-func-entry-exit=0"),
     *("-mllvm", "-tsan-handle-cxx-exceptions=0"),

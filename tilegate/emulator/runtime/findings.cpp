@@ -2,6 +2,7 @@
 
 #include <unistd.h>
 
+#include <algorithm>
 #include <cstdlib>
 #include <map>
 #include <tuple>
@@ -20,7 +21,8 @@ std::map<std::tuple<Fault, Site, Site>, size_t> index_of;
 }  // namespace
 
 void found(const Finding &finding) {
-  const auto key = std::make_tuple(finding.kind, finding.site, finding.other_site);
+  // Which of two accesses came last depends on the schedule: both orders are one finding.
+  const auto key = std::make_tuple(finding.kind, std::min(finding.site, finding.other_site), std::max(finding.site, finding.other_site));
   const auto known = index_of.find(key);
   if (known != index_of.end()) {
     ++kept[known->second].count;
@@ -34,6 +36,10 @@ void stop(const Finding &finding) {
   if (kept.size() == kKept) kept.pop_back();  // the one that ends the run must be seen
   index_of.clear();
   found(finding);
+  end_run();
+}
+
+void end_run() {
   finish_report(false);
   _exit(0);
 }

@@ -44,6 +44,8 @@ struct Finding {
 void found(const Finding &finding);
 // Reports what was found and ends the process: the kernel cannot go on.
 [[noreturn]] void stop(const Finding &finding);
+// The same for what has been found already.
+[[noreturn]] void end_run();
 std::string findings_json();
 
 // Describes an address for a finding: space, offset and parameter.

@@ -12,6 +12,7 @@
 
 #include "counters.h"
 #include "findings.h"
+#include "rendezvous.h"
 #include "report.h"
 
 namespace {
@@ -36,6 +37,7 @@ struct ShadowBuffer {
 std::vector<ShadowBuffer> shadows;
 std::vector<uint32_t> first_epochs;  // of each workgroup that ran
 Site last_barrier;
+const char *last_out_of_bounds;
 std::map<Site, bool> barrier_needed;
 
 Cell *allocate(size_t cells) {
@@ -187,9 +189,13 @@ inline bool on_stack(const void *address) {
 
 // One load or store of the kernel.
 void access(const void *pointer, int bytes, bool store, Site site, Kind kind = Kind::Plain) {
-  if (on_stack(pointer)) return;
   Lane *lane = machine.running;
   if (lane == nullptr) return;  // before the first work-item: the library's own start
+  if (machine.expired) {
+    lane->site = site;
+    stop_expired();
+  }
+  if (on_stack(pointer)) return;
   settle_overwrites(*lane);
   const auto *address = static_cast<const char *>(pointer);
   Space space;
@@ -198,7 +204,10 @@ void access(const void *pointer, int bytes, bool store, Site site, Kind kind = K
     const auto value = reinterpret_cast<uint64_t>(address);
     const bool in_pool = address >= tg_pool_begin() && address < tg_pool_end();
     const bool constant = !store && !in_pool && value >= machine.launch.code_begin && value < machine.launch.code_end;
-    if (!constant) found(finding_of(Fault::OutOfBounds, *lane, site, pointer, bytes, store));
+    if (!constant) {
+      last_out_of_bounds = address;
+      found(finding_of(Fault::OutOfBounds, *lane, site, pointer, bytes, store));
+    }
     return;
   }
   if (reinterpret_cast<uint64_t>(address) % static_cast<unsigned>(bytes))
@@ -241,6 +250,11 @@ void open_memory() {
   if (!machine.launch.traced) return;
   lds_cells = allocate(machine.launch.lds_bytes + machine.launch.static_lds_bytes + 1);
   for (const Buffer &buffer : machine.launch.buffers) shadows.push_back({buffer, allocate(buffer.end - buffer.begin + 1)});
+}
+
+bool found_out_of_bounds(const void *address) {
+  const auto *byte = static_cast<const char *>(address);
+  return last_out_of_bounds != nullptr && byte >= last_out_of_bounds && byte < last_out_of_bounds + 16;
 }
 
 void prepare_memory() {

@@ -6,6 +6,8 @@
 
 // Before the first workgroup: shadow memory of traced runs.
 void open_memory();
+// Whether the last access that was out of bounds was to this address: it is about to fault.
+bool found_out_of_bounds(const void *address);
 // Before each workgroup: LDS holds NaNs and counts as never written.
 void prepare_memory();
 // A store that looked like a race may have written what was there. Called before another lane runs.

@@ -149,6 +149,7 @@ namespace {
 void lane_main() {
   machine.launch.kernel(machine.launch.arguments.data());
   Lane &self = *machine.running;
+  settle_overwrites(self);
   self.waiting = Waiting::Ended;
   Wave &wave = machine.waves[self.wave];
   wave.live &= ~(1ull << self.lane);

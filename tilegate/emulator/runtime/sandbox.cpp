@@ -9,6 +9,7 @@
 #include <cstdlib>
 
 #include "findings.h"
+#include "memory.h"
 
 namespace {
 void limit(decltype(RLIMIT_CPU) what, uint64_t value) {
@@ -43,6 +44,7 @@ Finding here(Fault kind, uint64_t counter) {
 void on_fault(int number, siginfo_t *info, void *context) {
   Finding finding = here(Fault::Signal, program_counter(context));
   if (number == SIGSEGV || number == SIGBUS) {
+    if (found_out_of_bounds(info->si_addr)) end_run();
     locate(finding, info->si_addr);
     // A little beyond a memory of the kernel's is out of its bounds; anywhere else is a wild pointer.
     constexpr int64_t near = 1 << 20;

@@ -1,0 +1,134 @@
+"""Counters: small kernels whose counts are known, and the library's kernels against the compiled code's static counts."""
+
+from __future__ import annotations
+
+import attention_kernel
+import pytest
+from small_kernels import line_of, out, run
+
+from benchmarks import emulated, kernels
+from tilegate import emulator
+from tilegate.isa.analysis import analyse
+from tilegate.isa.store import Store
+from tilegate.isa.toolchain import ToolchainError, find_toolchain
+
+
+def counts(body: str, **keywords: object) -> emulator.Counters:
+    result = run(body, {"out": out(4096)}, **keywords)  # type: ignore[arg-type]
+    assert result.findings == ()
+    assert result.counters is not None
+    return result.counters
+
+
+@pytest.mark.parametrize(
+    ("stride", "ideal", "modelled", "worst"),
+    [(1, 2, 2, 1), (2, 2, 4, 2), (32, 2, 64, 32), (33, 2, 2, 1), (0, 2, 2, 1)],
+)
+def test_bank_conflicts_of_4_bytes(stride: int, ideal: int, modelled: int, worst: int) -> None:
+    body = f"  lds[t * {stride}] = 1;  // store\n  out[t] = 1;"
+    found = counts(body, shared=16384)
+    assert (found.total.lds_writes, found.total.lds_bytes) == (1, 256)
+    assert (found.total.lds_cycles_ideal, found.total.lds_cycles_modelled, found.total.lds_worst) == (
+        ideal,
+        modelled,
+        worst,
+    )
+    (line,) = [x for x in found.lines if x.counts.lds_writes]
+    assert line.line == line_of(body, "// store")
+
+
+@pytest.mark.parametrize(("type", "bytes_", "ideal"), [("int", 4, 2), ("uint2", 8, 4), ("uint4", 16, 8)])
+def test_lds_cycles_of_contiguous_rows(type: str, bytes_: int, ideal: int) -> None:
+    value = {"int": "1", "uint2": "make_uint2(1, 2)", "uint4": "make_uint4(1, 2, 3, 4)"}[type]
+    found = counts(f"  (({type}*)lds)[t] = {value};\n  out[t] = 1;", shared=2048)
+    assert found.widths["lds write", bytes_] == 1
+    assert found.total.lds_cycles_ideal == found.total.lds_cycles_modelled == ideal
+
+
+@pytest.mark.parametrize(("index", "lines"), [("t", 2), ("t * 2", 4), ("t * 32", 64), ("0", 1)])
+def test_lines_of_global_memory(index: str, lines: int) -> None:
+    found = counts(f"  out[64 * 32 + t] = (out[{index}] & 1) + 5;").total
+    assert (found.global_loads, found.global_stores, found.global_bytes) == (1, 1, 512)
+    assert (found.lines_requested, found.lines_least) == (lines + 2, 4)
+
+
+def test_bytes_per_xcd() -> None:
+    found = counts("  out[blockIdx.x * 64 + t] = out[2048 + t % 32 + 32 * (blockIdx.x / 8)] + 1;", grid=(10,))
+    assert found.workgroups == 10
+    assert found.requested_bytes_per_xcd == (256, 256, 128, 128, 128, 128, 128, 128)
+    assert found.unique_bytes_per_xcd == (256, 256, 128, 128, 128, 128, 128, 128)
+    again = counts("  out[blockIdx.x * 64 + t] = out[2048 + t % 32] + 1;", grid=(10,))
+    assert again.requested_bytes_per_xcd[:3] == (256, 256, 128)
+    assert again.unique_bytes_per_xcd == (128,) * 8
+
+
+def test_operations_and_divergent_accesses() -> None:
+    body = "  int x = __shfl_xor(t, 1);\n  if (t & 1) { lds[t] = x; } else { ((char*)lds)[1024 + t] = 1; }\n  __syncthreads();\n  AtomicAdd(&out[0], (int)__ballot(x == 3));"
+    found = counts(body, threads=128, shared=2048).total
+    assert (found.exchanges, found.barriers, found.atomics, found.mfma) == (4, 1, 128, 0)
+    assert found.lds_writes == 4  # two waves, two sides of a branch
+
+
+def test_untraced_runs_have_no_counters() -> None:
+    assert run("  out[t] = 1;", {"out": out()}, traced=False).counters is None
+
+
+def test_counters_as_json() -> None:
+    import json
+
+    found = counts("  lds[t] = 1;\n  out[t] = 1;").to_json()
+    assert json.loads(json.dumps(found)) == found
+    assert found["total"]["lds_writes"] == 1
+    assert found["lines"][0]["text"]
+
+
+# A loop's body of the compiled code holds what one wave executes for one tile of keys; the emulator counts all waves and
+# tiles. Two things differ and are accounted for. The compiler makes one 16-byte read of two of 8 bytes (ds_read2st64_b64).
+# And it keeps the path of a reduction that waves of 32 lanes would take, through LDS (a store and a load of 4 bytes and two
+# barriers a step): on these chips it is never executed.
+@pytest.mark.slow
+@pytest.mark.parametrize("arch", ["gfx942", "gfx90a"])
+def test_dynamic_counts_are_the_static_ones_times_waves_and_tiles(arch: str, tmp_path: object) -> None:
+    try:
+        toolchain = find_toolchain(arch)
+    except ToolchainError as missing:
+        pytest.skip(str(missing))
+    from pathlib import Path
+
+    compared = 0
+    for id in kernels.configurations(arch):
+        if "full 64x32" not in id and "float16 d128 causal 128x64" not in id:  # compiling all takes minutes
+            continue
+        (artifact,) = kernels.lower(id, arch)
+        figures = analyse(artifact, toolchain, Store(Path(str(tmp_path)))).figures
+        assert figures is not None
+        assert figures.loop is not None
+        program = emulator.compile_kernel(
+            artifact.source, artifact.name, arch=arch, shared_bytes=int(str(artifact.launch["dynamic_shared_bytes"]))
+        )
+        problem = "b1 h2/2 q65 k65"
+        arguments = emulated.arguments(id, arch, problem)
+        launch: dict[str, list[int]] = dict(artifact.launch)  # type: ignore[arg-type]
+        grid = emulator.grid_of(launch["grid"], {k: v for k, v in arguments.items() if isinstance(v, int)})
+        done = emulator.run(program, arguments, grid, launch["block"])
+        assert done.counters is not None
+        static = figures.loop.counts
+        total, widths = done.counters.total, done.counters.widths
+        waves_and_tiles, rest = divmod(total.mfma, static.matrix)
+        assert rest == 0
+        assert waves_and_tiles == total.exchanges // static.lds_permutes
+        steps = static.lds_reads["4"]
+        assert steps == static.lds_writes["4"] == static.lds_permutes
+        read = sum(int(width) * count for width, count in static.lds_reads.items()) - 4 * steps
+        assert 8 * widths["lds read", 8] == 8 * total.lds_reads == read * waves_and_tiles
+        written = {width: count * waves_and_tiles for width, count in static.lds_writes.items() if width != "4"}
+        assert {str(width): count for (kind, width), count in widths.items() if kind == "lds write"} == written
+        assert total.barriers * (launch["block"][0] // 64) == (static.barriers - 2 * steps) * waves_and_tiles
+        compared += 1
+    assert compared >= 2
+
+
+def test_counts_do_not_depend_on_the_schedule() -> None:
+    runs = [attention_kernel.execute(attention_kernel.text(), schedule=schedule).run for schedule in emulator.SCHEDULES]
+    totals = {run.counters.total for run in runs if run.counters is not None}
+    assert len(totals) == 1
