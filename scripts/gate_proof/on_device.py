@@ -140,6 +140,7 @@ def gate(plan: Plan, commits: dict[str, str], clone: Path, out: Path, args: argp
     """Run one gate; return what it said, beside what is true."""
     command = [sys.executable, "-m", "tilegate.cli", "gate", "--base", commits[plan.base], "--head", commits[plan.head]]
     command += ["--target", args.target, "--tier", TIERS[args.target], "-b", args.bench or CASES[args.target]]
+    command += ["--no-emulate"]  # nothing but time is in question here
     environment = demo.own_environment() | {
         "PYTHONPATH": os.pathsep.join(filter(None, [str(ROOT), os.environ.get("PYTHONPATH")]))
     }

@@ -3,8 +3,12 @@
     python scripts/gate_proof/simulate.py [--quick] [--jobs 2] [--out FILE]
 
 Writes the counts to FILE (docs/gate-proof/simulation.json) and the plots beside it, and prints the tables that
-docs/gate-proof.md quotes. Interrupt it whenever you like: finished blocks are kept in FILE.partial as long as neither the
-rules nor the noise changes, and the same command continues.
+docs/gate-proof.md quotes. Interrupt it whenever you like: finished blocks are kept in .tilegate as long as neither the rules
+nor the noise changes, and the same command continues.
+
+    python scripts/gate_proof/simulate.py --synthetic
+
+prints what the rules make of noise like that of a busy CPU instead.
 """
 
 from __future__ import annotations
@@ -235,6 +239,22 @@ def compare(draws: int) -> dict[str, Any]:
     return found
 
 
+def synthetic(runs: int) -> str:
+    """Return a table of what becomes of one case in noise like that of a busy CPU, of a pair's standard deviation."""
+    columns = ("regressed", "warning", "inconclusive", "improved", "pass")
+    lines = [
+        f"| noise of a pair | change | {' | '.join(columns)} | replicates |",
+        f"|--:|--:|{'--:|' * (len(columns) + 1)}",
+    ]
+    rng = np.random.default_rng(SEED)
+    for noise_of_a_pair in (0.02, 0.05, 0.1):
+        for effect in (0.0, 0.03, 0.05):
+            verdicts, replicates = gate_simulation.synthetic(effect, noise_of_a_pair, runs, rng)
+            shares = " | ".join(f"{100 * verdicts[c] / runs:.1f}" for c in columns)
+            lines.append(f"| {100 * noise_of_a_pair:g} % | {100 * effect:+g} % | {shares} | {replicates:.1f} |")
+    return "\n".join(lines)
+
+
 def main() -> None:
     """Simulate, plot, print."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -243,11 +263,15 @@ def main() -> None:
     parser.add_argument(
         "--out", type=Path, default=OUT, metavar="FILE", help="where the counts go; the plots lie beside it"
     )
+    parser.add_argument("--synthetic", action="store_true", help="simulated noise of a busy CPU instead of the real")
     args = parser.parse_args()
+    if args.synthetic:
+        print(synthetic(300))
+        return
     console = Console(stderr=True)
     plan = experiments(args.quick)
     try:
-        counted = simulate(plan, args.out.with_suffix(".partial"), args.jobs, console)
+        counted = simulate(plan, ROOT / ".tilegate" / f"{args.out.stem}.partial", args.jobs, console)
     except KeyboardInterrupt:
         console.print("interrupted; the same command continues")
         sys.exit(130)
