@@ -243,6 +243,7 @@ def _environment(stage: Stage) -> dict[str, str]:
         "PYTHONDONTWRITEBYTECODE": "1",
         "PYTHONUNBUFFERED": "1",
         "PYTHONHASHSEED": "0",  # code generated from a set must come out the same in every process
+        "OMP_NUM_THREADS": "1",  # there is a worker for every core
         "TILEGATE_TARGET": stage.target,
         "TILEGATE_TIER": stage.tier,
     }
