@@ -36,7 +36,7 @@ class Bound:
         base, base_tree: where the change left the base branch: what it is measured against.
         head, head_tree: the change.
         config: the tip's.
-        waived: the tip's.
+        waived: the tip's, and the head's, of which none counts: they tell which expired ones the change removes.
         package_same, suite_same: base and head have the same package (suite).
         suite_current: the base's suite is still the tip's.
         workflow_same: the change leaves alone the workflow that measured it.
@@ -91,7 +91,7 @@ def bind(client: Client, run: FinishedRun) -> Bound:
         head=run.head,
         head_tree=head_tree,
         config=config,
-        waived=waivers.of_revisions(client.text(f"/{waivers.FILE}", tip["sha"]), None),
+        waived=_waivers(client, tip["sha"], run.head),
         package_same=all(same(path) for path in measured_paths(config) if path != suite),
         suite_same=same(suite),
         suite_current=same(suite, base_tree, tip_tree),
@@ -104,6 +104,14 @@ def approved(client: Client, run: FinishedRun) -> bool:
     """Return whether somebody approved a run of a fork. An approval is for one run, and a run is for one commit."""
     reviews = client.get(f"/actions/runs/{run.id}/approvals")
     return any(review["state"] == "approved" for review in reviews)
+
+
+def _waivers(client: Client, tip: str, head: str) -> tuple[waivers.Waiver, ...]:
+    ours, theirs = (client.text(f"/{waivers.FILE}", commit) for commit in (tip, head))
+    try:
+        return waivers.of_revisions(ours, theirs)
+    except UsageError:
+        return waivers.of_revisions(ours, None)  # what only the head says badly is the measuring job's to refuse
 
 
 def _pull(client: Client, run: FinishedRun) -> Any:

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
-from tilegate import files, judge, report
+from tilegate import files, judge, report, waivers
 from tilegate.ci import plan
 from tilegate.ci.binding import Bound
 from tilegate.files import UsageError
@@ -148,9 +148,11 @@ def isa(bound: Bound, delivery: Delivery, expected: Expected, suite: Path) -> Fi
         return refusal(ISA, str(error), "failure")
     if surveys is None:
         return refusal(ISA, "the kernels were not compiled on the planning machine; its log says why")
-    pairs = tuple(compare.pairs_of(*surveys))
-    verdict, _ = compare.conclude(pairs, bound.config.allow_removed)
-    summary = compare.render(pairs, verdict, f"`{bound.base[:12]}` -> `{bound.head[:12]}`, {expected.arch}")
+    standing = waivers.resolve(bound.waived, today=expected.today, allow_head=False).about("isa")
+    pairs = tuple(compare.waived(pair, standing.counting) for pair in compare.pairs_of(*surveys))
+    verdict, _ = compare.conclude(pairs, bound.config.allow_removed, standing)
+    title = f"`{bound.base[:12]}` -> `{bound.head[:12]}`, {expected.arch}"
+    summary = compare.render(pairs, verdict, title, standing)
     return Finding(ISA, _CONCLUSIONS[verdict], f"Compiled kernels: {verdict}", summary)
 
 

@@ -467,6 +467,19 @@ def test_a_waiver_of_the_base_counts(github, project):
     assert outcome(github)[0] == "success"
 
 
+def test_a_waiver_that_has_expired_blocks_both_checks(github, project):
+    project.write(
+        "tilegate-waivers.toml",
+        '[waiver.old]\ncases = "*"\nceiling = 20.0\nisa = ["spills"]\nexpires = 2026-01-09\nreason = "r"\nlink = "https://x.invalid"\n',
+    )
+    project.commit("Waive")
+    head = project.change()
+    deliver(github, project, head)
+    conclude(github, project, head)
+    refused(github, "expired")
+    refused(github, "expired", name="tilegate/isa")
+
+
 @pytest.mark.parametrize(
     ("content", "words"),
     [

@@ -46,7 +46,6 @@ def place(tmp_path, monkeypatch):
     monkeypatch.setattr(scrub, "_RENDER_NODES", root / "sys/class/drm")
     monkeypatch.setattr(scrub, "_KFD_PROCESSES", root / "none")
     monkeypatch.setattr(runner, "_is_root", lambda: False)
-    monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path))
     monkeypatch.setattr(runner.shutil, "which", lambda name: None if name == "sudo" else f"/usr/bin/{name}")
     monkeypatch.setattr(runner.shutil, "disk_usage", lambda path: argparse.Namespace(free=500 * 2**30))
     return Place(root, folder, checkout, {})

@@ -137,7 +137,7 @@ class _Run:
 
         done = subprocess.run(
             ["bash", "--noprofile", "--norc", "-eo", "pipefail", "-c", step["run"]],
-            cwd=folder, env=env, capture_output=True, text=True, timeout=240, check=False,
+            cwd=folder, env=env, capture_output=True, text=True, timeout=700, check=False,
         )  # fmt: skip
         self.log += f"--- {step['name']}: status {done.returncode}\n{done.stdout}{done.stderr}\n"
 
