@@ -67,11 +67,11 @@ def test_a_race_in_the_kernel_of_a_case_breaks_the_case_before_it_is_timed(toy):
     case = outcome.case(TOTAL)
     assert (case["verdict"], case["failure"]["kind"], case["failure"]["side"]) == ("broken", "emulation", "head")
     assert case["failure"]["message"].startswith("double on gfx942, emulated:\n")
-    assert "race: line 7 reads" in case["failure"]["message"]
+    assert "\nrace: line " in case["failure"]["message"]
     assert "line 5: tile[t] = t < n" in case["failure"]["message"]
     assert toy.samples()["cases"][TOTAL]["replicates"] == []
     (path,) = toy.path.glob(".tilegate/*/report.md")
-    assert "race: line 7 reads" in path.read_text()
+    assert "race: line " in path.read_text()
     found = toy.samples()["emulation"]["gfx942"]
     assert (found["unchanged"], list(found["kernels"])) == (1, ["double"])
 
