@@ -20,11 +20,16 @@ _LONGEST_BUDGET = 10_000.0  # minutes; a week
 def refuse_dirty(repository: trees.Repository, revisions: Mapping[str, trees.Revision], paths: list[str]) -> None:
     """Refuse commits that are checked out with uncommitted changes in `paths`: they would not be what is measured.
 
+    Where one side is the files as they are, the changes are measured: that they are not in the other side is the point.
+
     Raises:
         UsageError: naming some of the files, and what to do.
     """
-    for rev, revision in revisions.items():
-        dirty = trees.dirty_files(repository, revision.commit, paths) if revision.commit else []
+    commits = {rev: revision.commit for rev, revision in revisions.items() if revision.commit is not None}
+    if len(commits) < len(revisions):
+        return
+    for rev, commit in commits.items():
+        dirty = trees.dirty_files(repository, commit, paths)
         if dirty:
             shown = ", ".join(dirty[:3]) + (f" and {len(dirty) - 3} more" if len(dirty) > 3 else "")
             raise UsageError(
