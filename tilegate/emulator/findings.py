@@ -219,12 +219,12 @@ def _memory(raw: Mapping[str, Any], scene: Scene) -> str:
     index = raw["parameter"]
     if index < 0:
         return "memory that is no argument's"
-    size, name = scene.sizes[index], scene.parameters[index].name
-    element = first // scene.parameters[index].bytes
+    size, parameter = scene.sizes[index], scene.parameters[index]
+    element = f"{parameter.name}[{first // parameter.bytes}]"
     if 0 <= first < size:
-        return f"{name}[{element}]"
-    beyond = f"{first - size} bytes past the end of" if first >= size else f"{-first} bytes before the start of"
-    return f"{beyond} {name} ({size} bytes)"
+        return element
+    side = "past the end" if first >= size else "before the start"
+    return f"{element}, {side} of {parameter.name} ({size // parameter.bytes} elements)"
 
 
 def _wave_and_lane(thread: int) -> tuple[int, int]:

@@ -108,7 +108,7 @@ def compile_kernel(source: str, name: str, *, arch: str, shared_bytes: int, trac
     parameters = parameters_of(source, name)
     options = _options(arch, traced)
     folder = cache_folder()
-    runner = _cached(folder, _key(tools, "runner", _runtime_digest()), lambda to: _build_runner(tools, to))
+    runner = _cached(folder, _key(tools, "runner", _runtime_digest()), lambda to: build_runner(tools, to))
     key = _key(tools, source, name, str(shared_bytes), *options, _headers_digest(), str(package_version("tilelang")))
     library = _cached(
         folder,
@@ -167,13 +167,23 @@ def _cached(folder: Path, name: str, build: Callable[[Path], None]) -> Path:
     return path
 
 
-def _build_runner(tools: Toolchain, to: Path) -> None:
-    options = (*_COMMON, "-O3", "-march=native", "-I", str(_HEADERS[0]))
+def build_runner(tools: Toolchain, to: Path, extra: Sequence[str] = ()) -> None:
+    """Build the program that loads a kernel and runs it.
+
+    Args:
+        tools: the compiler.
+        to: the file to make.
+        extra: more options, such as those of a sanitizer.
+
+    Raises:
+        EmulatorError: it does not build.
+    """
+    options = (*_COMMON, "-O3", "-march=native", "-I", str(_HEADERS[0]), *extra)
     with tempfile.TemporaryDirectory(prefix="tilegate-emulator-") as folder, ThreadPoolExecutor() as pool:
         built = Path(folder, "runner")
         parts = {source: Path(folder, f"{source.stem}.o") for source in sorted(_RUNTIME.glob("*.cpp"))}
         compile_one = [[tools.compiler, *options, "-c", "-o", str(part), str(source)] for source, part in parts.items()]
-        link = [tools.compiler, "-rdynamic", "-o", str(built), *map(str, parts.values()), "-ldl"]
+        link = [tools.compiler, *extra, "-rdynamic", "-o", str(built), *map(str, parts.values()), "-ldl"]
         for done in [*pool.map(_call, compile_one), _call(link)]:
             if done.returncode != 0:
                 raise EmulatorError(

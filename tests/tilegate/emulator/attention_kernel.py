@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import torch
@@ -20,6 +20,7 @@ NAME = "attention_forward_kernel"
 HEAD_DIM = 128
 GRID = ["heads", "(seqlen_q + 63) // 64", "batch"]
 LDS = {"gfx942": 16384, "gfx90a": 16384, "gfx950": 34816}
+LIMITS = Limits(seconds=120)
 SHAPE = (1, 2, 1, 67, 193)  # batch, heads, kv heads, rows, keys: a last tile of three rows, one of one key
 
 
@@ -53,7 +54,8 @@ def execute(
     traced: bool = True,
     shared_bytes: int | None = None,
     schedule: emulator.Schedule = emulator.SCHEDULES[0],
-    limits: Limits = Limits(seconds=60),
+    limits: Limits = LIMITS,
+    runner: Path | None = None,
 ) -> Outcome:
     batch, heads, kv_heads, rows, keys = shape
     random = torch.Generator().manual_seed(rows * 1000 + keys)
@@ -71,6 +73,8 @@ def execute(
     }
     size = LDS[arch] if shared_bytes is None else shared_bytes
     program = emulator.compile_kernel(source, NAME, arch=arch, shared_bytes=size, traced=traced)
+    if runner is not None:
+        program = replace(program, runner=runner)
     run = emulator.run(program, arguments, emulator.grid_of(GRID, numbers), [256], schedule=schedule, limits=limits)
     wrong = None
     if run.completed:

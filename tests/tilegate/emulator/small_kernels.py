@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -10,6 +12,7 @@ import numpy as np
 from tilegate import emulator
 from tilegate.emulator import Limits, Run, Schedule
 
+LIMITS = Limits(seconds=60)
 HEADERS = ("gemm.h", "copy.h", "reduce.h", "scan.h", "ldsm.h", "threadblock_swizzle.h", "debug.h")
 
 
@@ -40,11 +43,14 @@ def run(
     traced: bool = True,
     schedule: Schedule = emulator.SCHEDULES[0],
     rounding: str = "fma",
-    limits: Limits = Limits(seconds=30),
+    limits: Limits = LIMITS,
+    runner: Path | None = None,
 ) -> Run:
     program = emulator.compile_kernel(
         source(body, parameters, prelude), "small", arch=arch, shared_bytes=shared, traced=traced
     )
+    if runner is not None:
+        program = replace(program, runner=runner)
     return emulator.run(program, arguments, grid, [threads], schedule=schedule, rounding=rounding, limits=limits)
 
 

@@ -94,7 +94,7 @@ def results_in_lanes(matrix: np.ndarray) -> np.ndarray:
 CASES = [(name, arch) for name, *_, archs in INSTRUCTIONS for arch in archs]
 
 
-def call(name: str, arch: str, a: np.ndarray, b: np.ndarray, c: np.ndarray, rounding: str = "fma") -> np.ndarray:
+def call(name: str, arch: str, a: np.ndarray, b: np.ndarray, c: np.ndarray, *, rounding: str = "fma") -> np.ndarray:
     """The instruction of lanes' operands as bytes (64, bytes) and accumulators (64, values)."""
     _, size, _, _, operand, _ = next(entry for entry in INSTRUCTIONS if entry[0] == name)
     accumulator = f"{'int32' if name.startswith('i32') else 'float32'}x{size * size // 64}"
@@ -132,7 +132,7 @@ def test_rounding_models() -> None:
     c = random.standard_normal((16, 16)).astype(np.float32)
     exact = a.astype(np.float64) @ b.astype(np.float64) + c
     arguments = in_lanes(a, 4), in_lanes(np.ascontiguousarray(b.T), 4), results_in_lanes(c)
-    results = {rounding: call(name, arch, *arguments, rounding) for rounding in ("fma", "exact", "groups")}
+    results = {rounding: call(name, arch, *arguments, rounding=rounding) for rounding in ("fma", "exact", "groups")}
     assert np.array_equal(results["exact"], results_in_lanes(exact.astype(np.float32)))
     one = np.abs(results["exact"] - results_in_lanes(exact)).max()
     for rounding in ("fma", "groups"):

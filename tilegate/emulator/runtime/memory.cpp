@@ -261,7 +261,7 @@ void prepare_memory() {
   const Launch &launch = machine.launch;
   // All ones is a NaN in every floating-point format that has one.
   memset(launch.lds, 0xff, launch.lds_bytes);
-  memset(launch.static_lds, 0xff, launch.static_lds_bytes);
+  if (launch.static_lds_bytes != 0) memset(launch.static_lds, 0xff, launch.static_lds_bytes);
   if (!launch.traced) return;
   first_epochs.push_back(machine.epoch);
   std::fill_n(lds_cells, launch.lds_bytes + launch.static_lds_bytes, Cell{});
