@@ -69,6 +69,12 @@ def bind(client: Client, run: FinishedRun) -> Bound:
     if run.workflow != WORKFLOW or run.event != "pull_request":
         raise UnboundError("the run is not one of bench-pr.yml for a pull request")
     pull = _pull(client, run)
+    # A check stays with its commit when a pull request is pointed at another branch, which starts no run.
+    if pull["base"]["ref"] != run.default_branch:
+        raise UnboundError(
+            "the pull request is not for the default branch, and what passed against another branch would count there, "
+            "too. Once it is for the default branch, close and reopen it"
+        )
     comparison = client.get(f"/compare/{quote(pull['base']['ref'], safe='')}...{run.head}")
     tip, base = comparison["base_commit"], comparison["merge_base_commit"]
     tip_tree, base_tree = tip["commit"]["tree"]["sha"], base["commit"]["tree"]["sha"]

@@ -53,6 +53,7 @@ class FinishedRun:
         owner: who owns the head's repository, None if it was deleted.
         head_repository: number of that repository, None if it was deleted.
         outside: the head is in another repository, a fork.
+        default_branch: of this repository.
     """
 
     action: str
@@ -67,6 +68,7 @@ class FinishedRun:
     owner: str | None
     head_repository: int | None
     outside: bool
+    default_branch: str
 
 
 def load(environment: Mapping[str, str] = os.environ) -> Mapping[str, Any]:
@@ -112,6 +114,7 @@ def finished_run(payload: Mapping[str, Any]) -> FinishedRun:
             owner=head["owner"]["login"] if head else None,
             head_repository=_number(head["id"]) if head else None,
             outside=head is None or head["id"] != here,
+            default_branch=str(payload["repository"]["default_branch"]),
         )
     except (KeyError, TypeError) as error:
         raise UsageError(f"the event is no workflow_run event: {error} is missing") from None

@@ -14,6 +14,7 @@ _HERE = {
     "private": False,
     "owner": _OWNER,
     "fork": False,
+    "default_branch": "main",
 }
 
 

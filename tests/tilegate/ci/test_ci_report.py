@@ -271,6 +271,15 @@ def test_two_pull_requests_of_one_commit_are_not_told_apart(github, project):
     refused(github, "several open pull requests")
 
 
+def test_what_passes_against_another_branch_is_no_pass_for_main(github, project):
+    project.git("branch", "lenient")
+    head = project.change("docs/new.md", "words")
+    github.add_pull(head, base="lenient")
+    conclude(github, project, head)
+    for check in ("tilegate/latency", "tilegate/isa"):
+        refused(github, "not for the default branch", conclusion="action_required", name=check)
+
+
 def test_a_run_of_a_fork_that_nobody_approved_is_not_believed(github, project):
     head = project.change()
     deliver(github, project, head)
