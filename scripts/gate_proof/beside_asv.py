@@ -25,7 +25,7 @@ from rich.console import Console
 sys.path[:0] = [str(Path(__file__).parent)]
 
 import on_device  # noqa: E402
-from on_device import ROOT, SUBJECTS, TIERS, demo  # noqa: E402
+from on_device import SUBJECTS, TIER, demo  # noqa: E402
 
 ROUNDS = 2
 _ROW = re.compile(r"^\|\s*(?P<mark>[-+!x*~]?)\s*\|(?P<cells>.*)\|\s*$")
@@ -36,7 +36,7 @@ def asv(clone: Path, home: Path, target: str, *arguments: str) -> subprocess.Com
     environment = demo.own_environment() | {
         "HOME": str(home),
         "TILEGATE_TARGET": target,
-        "TILEGATE_TIER": TIERS[target],
+        "TILEGATE_TIER": TIER,
         "PYTHONPATH": os.pathsep.join(filter(None, [str(clone), os.environ.get("PYTHONPATH")])),
     }
     command = [sys.executable, "-m", "asv", *arguments]
@@ -57,7 +57,7 @@ def rows(text: str) -> list[tuple[str, str, str]]:
 def ask_asv(clone: Path, home: Path, args: argparse.Namespace, base: str, head: str) -> dict[str, Any]:
     """Let asv compare two commits; return its time, exit status and what it called."""
     started = time.monotonic()
-    cases = args.bench or on_device.CASES[args.target]
+    cases = args.bench or on_device.CASES
     done = asv(
         clone,
         home,
@@ -113,7 +113,7 @@ def main() -> int:
     parser.add_argument("--one-in", type=int, default=36, metavar="N", help="additional key tiles (default: 1 in 36)")
     parser.add_argument("--factors", type=float, nargs="*", default=[1.02], help="of asv, beside 1.1 (default: 1.02)")
     parser.add_argument("-b", "--bench", metavar="REGEX", help="other cases")
-    parser.add_argument("--toy", action="store_true", help="settings for a noisy CPU: promise 10 %%, 1 tile in 8")
+    parser.add_argument("--toy", action="store_true", help="settings for a noisy CPU: promise 10 %%, 1 tile in 4")
     args = parser.parse_args()
     out, console = args.out.resolve(), Console(stderr=True)
     found, lines = [], ["| commits | who | time | says |", "|---|---|--:|---|"]
@@ -124,7 +124,7 @@ def main() -> int:
             on_device.clone_or_copy(clone, console)
             if args.toy:
                 demo.settle(clone, console)
-            commits = on_device.make_commits(clone, args.target, 8 if args.toy else args.one_in)
+            commits = on_device.make_commits(clone, args.target, 4 if args.toy else args.one_in)
             # asv looks commits up on branches, and measures the suite that is checked out.
             for name, commit in commits.items():
                 demo.git(clone, "branch", name.replace(" ", "-") + "-proof", commit)
@@ -142,7 +142,6 @@ def main() -> int:
         return 2
     (out / "beside_asv.json").write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
     print("\n".join(lines))
-    print(f"\nRepository: {ROOT.name}; cases: {args.bench or on_device.CASES[args.target]}")
     return 0
 
 

@@ -48,7 +48,7 @@ COMMON = ("prefill_1k", "b8_512", "prefill_4k", "prefill_16k")
 RIVAL_DRAWS = 300
 DECIDING = (
     *config.THRESHOLDS,
-    *("alpha", "miss", "power", "screen_pairs", "confirm_pairs", "noisy_pairs", "replicates", "max_replicates", "bias"),
+    *("alpha", "miss", "power", "screen_pairs", "confirm_pairs", "noisy_pairs", "replicates", "max_replicates"),
 )
 
 
@@ -83,9 +83,9 @@ def experiments(quick: bool) -> list[Experiment]:
         Experiment("long", 0.0, 10_000),
         Experiment("long", 0.03, 1_000),
         Experiment("long", 0.02, 1_000),
-        *(Experiment("long", effect, 200) for effect in EFFECTS),
-        *(Experiment("common", effect, 200) for effect in (*EFFECTS, 0.02, 0.03)),
-        Experiment("common", 0.0, 1_000),
+        *(Experiment("long", effect, 100) for effect in EFFECTS),
+        *(Experiment("common", effect, 100) for effect in (*EFFECTS, 0.02, 0.03)),
+        Experiment("common", 0.0, 500),
         Experiment("recorded", 0.0, 2_000),
         *(Experiment("recorded", effect, 300) for effect in (0.01, 0.015, 0.02, 0.025, 0.03, 0.04, 0.05, 0.1)),
         *(Experiment("long", 0.0, 200, bias=factor) for factor in (2.0, 3.0)),
@@ -152,10 +152,16 @@ def _pool(name: str, bias: float) -> gate_simulation.Pool:
     return gate_simulation.Pool(tuple(t.amplified(bias) for t in chosen) if bias != 1.0 else chosen)
 
 
+def deciding() -> dict[str, Any]:
+    """Return the settings that the simulated verdicts depend on."""
+    settings = config.to_dict(gate_simulation.CONFIG)
+    bias = {timed: settings["bias"][timed] for timed in gate_simulation.SOURCES.values()}
+    return {**{key: settings[key] for key in DECIDING}, "bias": bias}
+
+
 def _inputs() -> str:
     """Return a digest of everything that decides the results: finished blocks of other rules are not used."""
-    rules = config.to_dict(gate_simulation.CONFIG)
-    digest = hashlib.sha256(repr({key: rules[key] for key in DECIDING}).encode())
+    digest = hashlib.sha256(repr(deciding()).encode())
     for module in (decision, noise, stats, gate_simulation):
         digest.update(Path(str(module.__file__)).read_bytes())
     for source in gate_simulation.SOURCES:
@@ -279,7 +285,7 @@ def main() -> None:
         "about": "Written by scripts/gate_proof/simulate.py; docs/gate-proof.md explains it.",
         "seed": SEED,
         "inputs": _inputs(),
-        "config": {key: config.to_dict(gate_simulation.CONFIG)[key] for key in DECIDING},
+        "config": deciding(),
         "experiments": list(counted.values()),
         "rivals": compare(RIVAL_DRAWS // 10 if args.quick else RIVAL_DRAWS),
     }
