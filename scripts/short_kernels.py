@@ -17,7 +17,7 @@ forward kernel at shapes of about 4 to 40 us, all of them in the same replicates
     call_settled     the same, for more calls and after as many that are not counted
     call_pinned      the same, both processes on the same core
     clock            what `tilegate gate` does: graph_cold by its own clock
-    call_clock       the same for calls: the shortest of three series of 32, by its own clock
+    call_clock       the same for calls: the fastest of short blocks, against a yardstick
 
 Half of the replicates are processes started one by one, the other half is forked from one that has imported everything.
 For each way it prints the bias, the noise of one pair, the device time of a pair, and what the cheapest combination of

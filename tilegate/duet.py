@@ -15,7 +15,6 @@ from typing import Any
 
 from tilegate.config import GateConfig
 from tilegate.disturbance import Patience, clock, reason
-from tilegate.protocol import RECORDED, SHORT
 from tilegate.protocol.device_state import FAST_SOURCES
 from tilegate.session import Crew, WorkerError
 
@@ -73,13 +72,14 @@ class Turns:
             self.ask(side, "warm_up", config.measure_timeout + warm_up, seconds=warm_up)
         # The slower one's: a head that takes a thousand times as long must not be asked for as much as the base can do.
         seconds = max(median(self.turn(side, config.min_launches)) for side in sides)
-        if seconds < SHORT:
-            # All or none: a launch in a recording and one alone take different times.
-            if all(self.ask(side, "record", config.measure_timeout) for side in sides):
-                return launches_per_turn(seconds * RECORDED, config), RECORDED
+        # All alike: a launch in a recording and one alone take different times.
+        recorded = {self.ask(side, "record", config.measure_timeout, seconds=seconds) for side in sides}
+        if len(recorded) > 1:
             for side in sides:
                 self.ask(side, "single", config.measure_timeout)
-        return launches_per_turn(seconds, config), 1
+            recorded = {1}
+        (count,) = recorded
+        return launches_per_turn(seconds * count, config), count
 
     def turn(self, side: str, launches: int) -> list[float]:
         """Take one turn: the seconds of each launch. Raises SideError."""

@@ -128,7 +128,7 @@ def measured(case: Mapping[str, Any], config: GateConfig, target: str, floor: fl
 
 def _expected_bias(case: Mapping[str, Any], config: GateConfig, target: str) -> Bias:
     if is_call(case["benchmark"]):
-        return config.bias["cpu"]
+        return config.bias["call"]
     recorded = all(replicate.get("recorded", 1) > 1 for replicate in case["replicates"])
     return config.bias["recorded" if recorded else target]
 

@@ -13,6 +13,8 @@ from tilegate.protocol import verified_work
 
 LONGEST = 64 * 2**20  # bytes of a reply; the catalogue of a hundred thousand cases is a third of that
 
+MOST_RECORDED = 10_000  # launches of one sample; the samples schema allows no more
+
 _KINDS = frozenset(
     (
         *("compile", "import", "setup", "wrong-result", "crash", "hang", "out-of-memory", "leak", "error"),
@@ -113,7 +115,7 @@ _EXPECTED: Mapping[str, Callable[[object], bool]] = {
     "load": _is_catalogue,
     "artifacts": _is_identity,
     "check": lambda answer: isinstance(answer, bool),
-    "record": lambda answer: isinstance(answer, bool),
+    "record": lambda answer: type(answer) is int and 1 <= answer <= MOST_RECORDED,
     "measure": _are_times,
     "state": lambda answer: isinstance(answer, dict),
 }

@@ -77,7 +77,10 @@ def test_a_configuration_survives_the_samples_file():
         (f"[tool.tilegate]\n{NAMES}overrides = [{{cases = 'a*', promise = 5.0}}]", "1: promise must .*3 % is 0.03"),
         (f"[tool.tilegate]\n{NAMES}overrides = [{{cases = 'a*', promise = 0.015}}]", "overrides 1: .*must hold"),
         (f"[tool.tilegate]\n{NAMES}bias = 1", "table of targets"),
-        (f"[tool.tilegate]\n{NAMES}bias.tpu = {{seconds = 0, relative = 0}}", "targets: cpu, cuda, hip, recorded"),
+        (
+            f"[tool.tilegate]\n{NAMES}bias.tpu = {{seconds = 0, relative = 0}}",
+            "targets: cpu, cuda, hip, recorded, call",
+        ),
         (f"[tool.tilegate]\n{NAMES}bias.cpu = {{relative = 0}}", "bias.cpu must be"),
         (f"[tool.tilegate]\n{NAMES}bias.cpu = {{seconds = 0, relative = -1}}", "bias.cpu.relative must be"),
     ],

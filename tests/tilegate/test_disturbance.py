@@ -9,7 +9,7 @@ from sample_builder import CONFIG
 
 from tilegate import disturbance, duet
 from tilegate.disturbance import Patience, reason
-from tilegate.protocol import RECORDED
+from tilegate.protocol import RECORDED, SHORT
 from tilegate.session import WorkerError
 
 QUIET = {"source": "nvml", "sm_clock_mhz": 1980, "throttle_reasons": [], "thermal_throttle_counter": 7, "busy_processes": [1, 2]}  # fmt: skip
@@ -69,13 +69,14 @@ class Crew:
         answers = {side: self._answer(side, operation, **given) for side, given in arguments.items()}
         return {side: lambda side=side: answers[side] for side in answers}
 
-    def _answer(self, side, operation, launches=0, **_):
+    def _answer(self, side, operation, launches=0, seconds=0.0, **_):
         self.asked.append((side, operation))
         if operation == "state":
             return self.sensors(len(self.turns))
         if operation == "record":
-            self.recorded |= {side} & set(self.recordable)
-            return side in self.recordable
+            able = side in self.recordable and seconds < SHORT
+            self.recorded |= {side} if able else set()
+            return RECORDED if able else 1
         if operation == "single":
             self.recorded.clear()
         if operation == "measure":

@@ -288,7 +288,7 @@ def test_recorded_launches_and_calls_have_a_bias_of_their_own():
     del built["replicates"][0]["recorded"]
     assert measured(built, CONFIG, "cuda").bias == alone.bias  # one that was not recorded is enough
     built["benchmark"] = "calls.Attention.call_attention"
-    assert measured(built, CONFIG, "cuda").bias == pytest.approx(CONFIG.bias["cpu"].at(alone.base_seconds))
+    assert measured(built, CONFIG, "cuda").bias == pytest.approx(CONFIG.bias["call"].at(alone.base_seconds))
 
 
 # --- the noise of the machine -----------------------------------------------------------------------------------------

@@ -205,48 +205,6 @@ def test_as_many_sets_of_buffers_as_exceed_the_cache_twice(simulate, monkeypatch
     assert cold_sets(size) == sets
 
 
-def test_a_call_is_timed_on_the_host_while_the_device_works(simulate, monkeypatch):
-    device = simulate(launch_host=20, launch_device=300)
-    monkeypatch.setattr(clocks, "perf_counter_ns", lambda: int(device.host * 1000))
-    clock = call_clock_for("cuda")
-    assert clock.measure(device.launch, 5) == pytest.approx([20e-6] * 5)
-    assert device.host >= device.device  # idle again
-    assert "flush" not in device.log
-
-
-@pytest.mark.parametrize(
-    ("slow", "extra"),
-    [
-        (lambda number: False, 0),
-        (lambda number: number % RECORDED == 20, 320),  # a call in every recording
-        (lambda number: number <= 4 * RECORDED, 0),  # the host was slow for a while
-    ],
-    ids=["none", "one in each", "a while"],
-)
-def test_a_slow_call_in_each_recording_shows_and_a_slow_while_does_not(monkeypatch, slow, extra):
-    now = iter(range(0, 10**12, 1000))  # a microsecond between two looks
-    monkeypatch.setattr(clocks, "perf_counter_ns", lambda: next(now))
-    calls = []
-
-    def call() -> None:
-        calls.append(1)
-        for _ in range(320 if slow(len(calls)) else 0):
-            next(now)
-
-    clock = call_clock_for("cpu")
-    (sample,) = recorded(clock, call, 1e-6).measure(clock, 1)
-    assert len(calls) == (2 + 3) * RECORDED
-    assert sample == pytest.approx((1 + extra) * 1e-6 / RECORDED)
-
-
-def test_calls_are_counted_so_that_both_sides_meet_the_same_arguments():
-    calls = []
-    clock = call_clock_for("cpu")
-    clock.warm_up(lambda: calls.append(1), 5.0)
-    clock.measure(lambda: calls.append(1), 3)
-    assert len(calls) == 64 + 8 + 3
-
-
 def test_code_under_test_cannot_replace_the_timer(simulate):
     device = simulate()
     clock = clock_for("cuda")

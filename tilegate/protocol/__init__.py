@@ -12,7 +12,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from tilegate.protocol.artifacts import JSON, Artifact, digest
-from tilegate.protocol.clocks import RECORDED, SHORT, Clock, Timed, call_clock_for, clock_for, cold_sets, recorded
+from tilegate.protocol.calls import call_clock_for
+from tilegate.protocol.clocks import RECORDED, SHORT, Clock, Timed, clock_for, cold_sets, recorded
 from tilegate.protocol.origin import WrongTreeError, verify_origin
 from tilegate.protocol.selection import TARGETS, TIERS, Selection, listing, selection
 from tilegate.protocol.work import verified_work

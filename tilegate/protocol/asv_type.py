@@ -11,7 +11,8 @@ from typing import Any
 
 from asv_runner.benchmarks._base import Benchmark, _get_first_attr
 
-from tilegate.protocol.clocks import Clock, call_clock_for, clock_for, recorded
+from tilegate.protocol.calls import call_clock_for
+from tilegate.protocol.clocks import Clock, clock_for, recorded
 from tilegate.protocol.selection import selection
 
 _TRIAL_LAUNCHES = 3

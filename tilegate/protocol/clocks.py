@@ -1,4 +1,4 @@
-"""The clocks: how long one launch takes, from a cold cache; and how long a call keeps its caller.
+"""The clocks: how long one launch takes, from a cold cache, one sample a launch (for calls see calls.py).
 
 A launch shorter than `SHORT` is recorded: `RECORDED` of them become one CUDA or HIP graph, a sample is the time of one
 replay divided by their number. Timed one by one, the same code in two fresh pairs of processes differs by about 80 ns for
@@ -42,12 +42,6 @@ RECORDED = 32
 """Launches of a recording: 0.1 to 1.6 ms, thousands of times the resolution of an event (32 ns on an H200)."""
 
 _INFINITY_CACHE_BYTES = 256 * _MIB  # of MI300X, behind the L2 that torch reports
-_WARM_UP_CALLS = 64
-_UNCOUNTED_CALLS = 8  # at the start of a turn: they find the host's caches as the other process left them
-_UNCOUNTED_RECORDINGS = 2
-# A host takes 28 us for the calls of one turn and 45 us for those of the next (H200, 16 shared cores), for reasons that only
-# ever add time. What is slow in each recording is the code's doing: one slow call in 32 still shows in all of them.
-_ATTEMPTS = 3
 
 _MAX_BATCH = 64  # launches queued between two synchronisations; well below the depth at which CUDA blocks the host
 _LONGEST_REASON = 200  # characters
@@ -75,11 +69,11 @@ class Clock(Protocol):
             ValueError: `launches` is less than 1.
         """
 
-    def record(self, launch: Callable[[], object], count: int) -> Callable[[], object] | None:
-        """Return a function that does what `count` launches do, to be timed as one; None if that cannot be made.
+    def record(self, launch: Callable[[], object], seconds: float) -> Timed | None:
+        """Return what to time instead of a launch that takes about `seconds` and has been made before; None: itself.
 
-        `launch` is called `count` times meanwhile, and has been called before. What is recorded is cold if the launches
-        use buffers of their own (see `cold_sets`), because only the start of a recording finds a flushed cache.
+        That many launches are made meanwhile. On a GPU they are cold if they use buffers of their own (see `cold_sets`),
+        because only the start of a recording finds a flushed cache.
         """
 
     def state(self) -> dict[str, JSON]:
@@ -108,8 +102,7 @@ class Timed:
 
 def recorded(clock: Clock, launch: Callable[[], object], seconds: float) -> Timed:
     """Return what to time of a launch that takes about `seconds`: a recording if it is short, and can be recorded."""
-    run = clock.record(launch, RECORDED) if seconds < SHORT else None
-    return Timed(launch) if run is None else Timed(run, RECORDED)
+    return clock.record(launch, seconds) or Timed(launch)
 
 
 def cold_sets(size: int) -> int:
@@ -143,83 +136,6 @@ def clock_for(target: str) -> Clock:
     return CpuClock() if target == "cpu" else DeviceClock(target)
 
 
-def call_clock_for(target: str) -> Clock:
-    """Return a new clock for what a call costs its caller, while the device of `target` works behind it.
-
-    Raises:
-        ValueError, RuntimeError: as `clock_for`.
-    """
-    if target == "cpu":
-        return CallClock()
-    _require_device(target)
-    import torch  # noqa: PLC0415 - the protocol is imported without it
-
-    return CallClock(torch.cuda.synchronize)
-
-
-class CallClock:
-    """The host's monotonic clock around calls that nobody waits for, until the last has been made.
-
-    No cache is flushed: a caller's code is warm, and so is what it calls. All that is counted in calls and not in seconds
-    is the same for both sides of a comparison, so both see the same sequence of arguments, however long a call takes.
-
-    Args:
-        synchronize: waits for the device; called before and after a series, never within.
-    """
-
-    name = "host-monotonic"
-
-    def __init__(self, synchronize: Callable[[], object] = lambda: None) -> None:
-        """See the class."""
-        self._synchronize = synchronize
-
-    def warm_up(self, launch: Callable[[], object], seconds: float) -> None:
-        """Call 64 times, whatever `seconds` is."""
-        for _ in range(_WARM_UP_CALLS):
-            launch()
-        self._synchronize()
-
-    def measure(self, launch: Callable[[], object], launches: int) -> list[float]:
-        """Return the seconds of each of `launches` calls; of recordings, each the shortest of three."""
-        _check_launches(launches)
-        whole = isinstance(launch, _Calls)
-        uncounted, attempts = (_UNCOUNTED_RECORDINGS, _ATTEMPTS) if whole else (_UNCOUNTED_CALLS, 1)
-
-        def seconds() -> float:
-            start = perf_counter_ns()
-            launch()
-            return (perf_counter_ns() - start) * 1e-9
-
-        with _no_garbage_collection():
-            self._synchronize()
-            for _ in range(uncounted):
-                launch()
-            samples = [min(seconds() for _ in range(attempts)) for _ in range(launches)]
-            self._synchronize()
-        return samples
-
-    def record(self, launch: Callable[[], object], count: int) -> Callable[[], object]:
-        """Return what calls `count` times: a sample is then their mean, in which one slow call shows."""
-        return _Calls(launch, count)
-
-    def state(self) -> dict[str, JSON]:
-        """See `Clock.state`; the kernels' clock reads the sensors."""
-        return {}
-
-
-@dataclass(frozen=True)
-class _Calls:
-    """Several calls, one after the other."""
-
-    call: Callable[[], object]
-    count: int
-
-    def __call__(self) -> None:
-        call = self.call
-        for _ in range(self.count):
-            call()
-
-
 class CpuClock:
     """The monotonic clock of the system, for kernels that return when they are done."""
 
@@ -241,9 +157,9 @@ class CpuClock:
 
     def measure(self, launch: Callable[[], object], launches: int) -> list[float]:
         """See `Clock.measure`."""
-        _check_launches(launches)
+        check_launches(launches)
         samples = []
-        with _no_garbage_collection():
+        with no_garbage_collection():
             for _ in range(launches):
                 self._byte ^= 1
                 ctypes.memset(self._address, self._byte, self._size)
@@ -252,7 +168,7 @@ class CpuClock:
                 samples.append((perf_counter_ns() - start) * 1e-9)
         return samples
 
-    def record(self, launch: Callable[[], object], count: int) -> None:
+    def record(self, launch: Callable[[], object], seconds: float) -> None:
         """Record nothing: there are no graphs here, and a flush before each launch."""
 
     def state(self) -> dict[str, JSON]:
@@ -277,7 +193,7 @@ class DeviceClock:
         Raises:
             RuntimeError: torch here cannot reach a device of this target.
         """
-        _require_device(target)
+        require_device(target)
         import torch  # noqa: PLC0415 - the protocol is imported without it
 
         self.name = f"{target}-events"
@@ -317,10 +233,10 @@ class DeviceClock:
 
     def measure(self, launch: Callable[[], object], launches: int) -> list[float]:
         """See `Clock.measure`."""
-        _check_launches(launches)
+        check_launches(launches)
         samples: list[float] = []
         late_before = False
-        with _no_garbage_collection():
+        with no_garbage_collection():
             while len(samples) < launches:
                 batch = self._measure_batch(launch, min(launches - len(samples), _MAX_BATCH))
                 late = sum(host_late for _, host_late in batch)
@@ -333,19 +249,21 @@ class DeviceClock:
                 late_before = late > 0
         return samples
 
-    def record(self, launch: Callable[[], object], count: int) -> Callable[[], object] | None:
-        """See `Clock.record`; why it cannot be made is in `state()` then. The launches have to use the current stream."""
+    def record(self, launch: Callable[[], object], seconds: float) -> Timed | None:
+        """See `Clock.record`; why a short one is not recorded is in `state()`. The launches use the current stream."""
+        if seconds >= SHORT:
+            return None
         graph = self._graph()
         self._synchronize()
         try:
             with self._capture(graph):
-                for _ in range(count):
+                for _ in range(RECORDED):
                     launch()
         except Exception as error:  # it waits for the device, or allocates: no harm done, it is timed launch by launch
             self._not_recorded = f"{type(error).__name__}: {error}"[:_LONGEST_REASON]
             return None
         replay = self._replay
-        return lambda: replay(graph)
+        return Timed(lambda: replay(graph), RECORDED)
 
     def _measure_batch(self, launch: Callable[[], object], launches: int) -> list[tuple[float, bool]]:
         """Queue `launches` launches and wait once; return for each its seconds, and whether they may hold host time."""
@@ -372,7 +290,8 @@ class DeviceClock:
         return {**read_state(self._target, self._properties), **notes}
 
 
-def _require_device(target: str) -> None:
+def require_device(target: str) -> None:
+    """Raise ValueError for another target than "cuda" and "hip", RuntimeError if torch here cannot reach such a device."""
     if target not in ("cuda", "hip"):
         raise ValueError(f"there is no clock for target {target!r}; choose one of cpu, cuda, hip")
     import torch  # noqa: PLC0415 - the protocol is imported without it
@@ -397,13 +316,15 @@ def last_level_cache_bytes(root: Path = Path("/sys/devices/system/cpu/cpu0/cache
     return max(sizes, default=_CPU_CACHE_DEFAULT)
 
 
-def _check_launches(launches: int) -> None:
+def check_launches(launches: int) -> None:
+    """Raise ValueError for a number of launches below 1."""
     if launches < 1:
         raise ValueError(f"launches is {launches}; at least 1 is needed")
 
 
 @contextmanager
-def _no_garbage_collection() -> Iterator[None]:
+def no_garbage_collection() -> Iterator[None]:
+    """Collect no garbage while the context lasts."""
     was_enabled = gc.isenabled()
     gc.disable()
     try:

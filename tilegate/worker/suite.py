@@ -18,7 +18,6 @@ from typing import Any
 
 from tilegate.protocol import (
     JSON,
-    RECORDED,
     Artifact,
     Clock,
     Timed,
@@ -27,6 +26,7 @@ from tilegate.protocol import (
     clock_for,
     digest,
     is_call,
+    recorded,
     register,
     selection,
     verified_work,
@@ -177,12 +177,10 @@ class Side:
         """Launch for `seconds`."""
         self._timer().warm_up(self._launch, seconds)
 
-    def record(self) -> bool:
-        """From now on measure recordings of launches, each a sample; return whether that can be done."""
-        run = self._timer().record(self._launch, RECORDED)
-        if run is not None:
-            self._timed = Timed(run, RECORDED)
-        return run is not None
+    def record(self, seconds: float) -> int:
+        """From now on measure launches of about `seconds` as that is best done; return how many make a sample."""
+        self._timed = recorded(self._timer(), self._launch, seconds)
+        return self._timed.launches
 
     def single(self) -> None:
         """Measure single launches again."""
