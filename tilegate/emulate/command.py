@@ -180,7 +180,7 @@ def identity(revision: trees.Revision) -> dict[str, Any]:
 def conclude(verdicts: list[str]) -> tuple[str, int]:
     """Return the run's verdict and exit code: the worst of its kernels, and never a pass for nothing."""
     if not verdicts:
-        print("tilegate: no kernel matches; nothing was executed", file=sys.stderr)
+        print("tilegate: no kernel matches; nothing was executed (without REGEX all are)", file=sys.stderr)
     if "broken" in verdicts:
         return "broken", EXIT_BROKEN
     if not verdicts or "inconclusive" in verdicts:
@@ -217,8 +217,11 @@ def run_survey(
 
             def say(done: int, total: int, what: str) -> None:
                 nonlocal phase
-                phase = phase or stack.enter_context(reporter.phase(name, total))
-                phase.done(what)
+                if phase is None:
+                    reporter.note(f"{name}: {total} kernel{'s' * (total != 1)} to generate and execute")
+                    phase = stack.enter_context(reporter.phase(name, total))
+                if done:
+                    phase.done(what)
 
             return survey(lowering, archs, store, pattern=pattern, say=say, **depth)
     except LoweringError as error:

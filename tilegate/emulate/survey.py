@@ -153,7 +153,7 @@ def survey(
         pattern: a regular expression; all kernels without it.
         thorough: so many problems of each kernel are run under all schedules and roundings, the others once.
         first: only each kernel's first problem.
-        say: told of progress: done, total, what was done.
+        say: told of progress: done (0 before the first), total, what was done.
 
     Returns:
         By chip, in the suite's order.
@@ -178,6 +178,8 @@ def survey(
 
     kernels: dict[str, tuple[Kernel, ...]] = dict.fromkeys(archs, ())
     names = [f"{arch} {id}" for arch, id, _ in wanted]
+    if wanted:
+        say(0, len(wanted), "")
     for (arch, _, _), kernel in zip(wanted, in_parallel(look, wanted, names, lowering, say), strict=True):
         kernels[arch] += () if kernel is None else (kernel,)
     return kernels

@@ -60,7 +60,7 @@ def render(kernels: Mapping[str, Sequence[Kernel]], verdict: str, *, counters: b
     if counters:
         lines += [_LEGEND, ""]
     count = sum(map(len, kernels.values()))
-    return "\n".join([*lines, f"{verdict.upper()}: {_sentence(kernels)} {count} kernels executed."])
+    return "\n".join([*lines, f"{verdict.upper()}: {_sentence(kernels)} {count} kernel{'s' * (count != 1)} executed."])
 
 
 def columns(rows: Sequence[Sequence[str]], right: int = 99) -> list[str]:

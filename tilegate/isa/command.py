@@ -142,7 +142,7 @@ def exit_code(found: Survey) -> int:
     """Return the exit code of one survey: nothing to look at never passes."""
     kernels = [kernel for kernels in found.kernels.values() for kernel in kernels]
     if not kernels:
-        print("tilegate: no kernel matches; nothing was looked at", file=sys.stderr)
+        print("tilegate: no kernel matches; nothing was looked at (without -b all are)", file=sys.stderr)
         return EXIT_NOTHING
     return EXIT_BROKEN if any(kernel.analysis.broken for kernel in kernels) else EXIT_PASS
 
@@ -220,8 +220,11 @@ def run_survey(lowering: Lowering, toolchains: Sequence[Toolchain], pattern: str
 
             def say(done: int, total: int, what: str) -> None:
                 nonlocal phase
-                phase = phase or stack.enter_context(reporter.phase(name, total))
-                phase.done(what)
+                if phase is None:
+                    reporter.note(f"{name}: {total} kernel{'s' * (total != 1)} to generate and compile")
+                    phase = stack.enter_context(reporter.phase(name, total))
+                if done:
+                    phase.done(what)
 
             return survey(lowering, toolchains, store, pattern=pattern, say=say)
     except LoweringError as error:

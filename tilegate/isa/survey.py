@@ -83,7 +83,7 @@ def survey(
         toolchains: one for each chip.
         store: the cache.
         pattern: a regular expression; all kernels without it.
-        say: told of progress: done, total, what was done.
+        say: told of progress: done (0 before the first), total, what was done.
 
     Raises:
         LoweringError: the revision's kernels cannot even be listed.
@@ -94,6 +94,8 @@ def survey(
             if pattern is None or any(re.search(pattern, text) for text in (id, *cases)):
                 wanted.append((toolchain, id, tuple(cases)))
     found: list[list[Kernel]] = [[] for _ in wanted]
+    if wanted:
+        say(0, len(wanted), "")
     with ThreadPoolExecutor(max(1, min(_cores(), len(wanted)))) as pool:
         jobs: dict[Future[list[Kernel]], int] = {
             pool.submit(_look, lowering, store, *job): index for index, job in enumerate(wanted)

@@ -102,7 +102,7 @@ def test_what_the_emulator_does_not_know_is_never_a_pass(toy, emulate):
     status, out, _ = emulate("double", "--schedules", "first")
     assert status == 4
     assert "__builtin_amdgcn_s_sethalt" in out
-    assert "INCONCLUSIVE: 1 could not be judged of 1 kernels executed." in out
+    assert "INCONCLUSIVE: 1 could not be judged of 1 kernel executed." in out
 
 
 def test_arguments_that_do_not_fit_are_the_suites_fault_and_never_a_pass(toy, emulate):
@@ -143,6 +143,11 @@ def test_nothing_never_passes(emulate):
     assert status == 4
     assert "nothing was executed" in err
     assert "INCONCLUSIVE" in out
+
+
+def test_progress_is_shown_before_the_first_kernel_is_done(emulate):
+    _, _, err = emulate("double", "--schedules", "first")
+    assert err.index("emulate: 1 kernel to generate and execute") < err.index("emulate 1/1")
 
 
 @pytest.mark.parametrize(
