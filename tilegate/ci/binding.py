@@ -32,6 +32,7 @@ class Bound:
 
     Attributes:
         number: of the pull request.
+        outside: it comes from a fork.
         tip: the base branch's newest commit: thresholds and waivers are read from it.
         base, base_tree: where the change left the base branch: what it is measured against.
         head, head_tree: the change.
@@ -44,6 +45,7 @@ class Bound:
     """
 
     number: int
+    outside: bool
     tip: str
     base: str
     base_tree: str
@@ -91,6 +93,7 @@ def bind(client: Client, run: FinishedRun) -> Bound:
 
     return Bound(
         number=pull["number"],
+        outside=run.outside,
         tip=tip["sha"],
         base=base["sha"],
         base_tree=base_tree,

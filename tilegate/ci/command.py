@@ -133,7 +133,7 @@ def _plan(args: argparse.Namespace) -> int:
 
     change = event.pull_request(event.load())
     base = repository.fork_point(args.repo, change.base, change.head)
-    made = plan.make(args.repo.resolve(), base, change.head, args.arch)
+    made = plan.make(args.repo.resolve(), base, change.head, args.arch, outside=change.outside)
     files.write_json(args.out / "plan.json", made)
     outputs.set_outputs({"measure": made["measure"]})
     outputs.show(f"Measure on a GPU: {'yes' if made['measure'] else 'no'}: {made['reason']}.")

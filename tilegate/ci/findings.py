@@ -114,6 +114,7 @@ def latency(bound: Bound, delivery: Delivery, expected: Expected, suite: Path) -
             suite_same=bound.suite_same,
             calls=plan.times_calls(suite),
             surveys=_surveys(bound, delivery, expected),
+            outside=bound.outside,
         )
         if not needs.measure:
             return Finding(LATENCY, "success", "Nothing to measure", f"## Nothing to measure\n\n{needs.reason}.\n")

@@ -60,13 +60,17 @@ def times_calls(suite: Path) -> bool:
     return any(_CALL.search(file.read_text(encoding="utf-8", errors="replace")) for file in suite.rglob("*.py"))
 
 
-def decide(*, package_same: bool, suite_same: bool, calls: bool, surveys: tuple[Survey, Survey] | None) -> Needs:
+def decide(
+    *, package_same: bool, suite_same: bool, calls: bool, surveys: tuple[Survey, Survey] | None, outside: bool
+) -> Needs:
     """Decide whether a change has to be measured.
 
     Args:
         package_same, suite_same: base and head have the same files there.
         calls: the suite times calls (see `times_calls`).
         surveys: the compiled kernels of base and head, None where they could not be had.
+        outside: the change comes from a fork. Its own code ran where the surveys were made and may have written them, so
+            they excuse no measurement, which somebody has to approve.
     """
     if package_same and suite_same:
         return Needs(False, "neither the package nor the suite differs, so there is nothing to measure")
@@ -79,7 +83,9 @@ def decide(*, package_same: bool, suite_same: bool, calls: bool, surveys: tuple[
         return Needs(True, "the package differs, and the suite times its calls as well as its kernels", changed)
     if differing(*surveys):
         return Needs(True, f"the generated code of {len(changed)} cases differs", changed)
-    return Needs(False, "the generated code of every kernel is the same, so there is nothing to measure")
+    same = "the generated code of every kernel is the same"
+    ending = ", by the word of a fork's own code" if outside else ", so there is nothing to measure"
+    return Needs(outside, same + ending)
 
 
 def differing(base: Survey, head: Survey) -> bool:
@@ -96,13 +102,14 @@ def changed_cases(base: Survey, head: Survey) -> tuple[str, ...]:
     return tuple(sorted(found))
 
 
-def make(folder: Path, base: str, head: str, arch: str) -> dict[str, Any]:
+def make(folder: Path, base: str, head: str, arch: str, *, outside: bool) -> dict[str, Any]:
     """Work out the plan of a change.
 
     Args:
         folder: a clone that has both commits.
         base, head: hashes of commits.
         arch: the chip, "gfx942".
+        outside: the change comes from a fork.
 
     Returns:
         The plan, as schemas/plan-1.json describes it.
@@ -133,6 +140,7 @@ def make(folder: Path, base: str, head: str, arch: str) -> dict[str, Any]:
         suite_same=suite_same,
         calls=calls,
         surveys=None if surveys is None else (surveys["base"], surveys["head"]),
+        outside=outside,
     )
     return {
         "schema": SCHEMA,

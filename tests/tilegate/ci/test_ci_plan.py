@@ -18,9 +18,11 @@ def surveys(project, *identities):
     return tuple(Survey.from_json(project.survey("main", identity)) for identity in identities)
 
 
-def needs(project, identities=("a", "b"), *, package_same=False, suite_same=True, calls=False, compiled=True):
+def needs(
+    project, identities=("a", "b"), *, package_same=False, suite_same=True, calls=False, compiled=True, outside=False
+):
     found = surveys(project, *identities) if compiled else None
-    return plan.decide(package_same=package_same, suite_same=suite_same, calls=calls, surveys=found)
+    return plan.decide(package_same=package_same, suite_same=suite_same, calls=calls, surveys=found, outside=outside)
 
 
 def test_a_kernel_that_differs_is_measured_and_named(project):
@@ -33,7 +35,7 @@ def test_equal_kernels_are_not_measured(project):
     assert not needs(project, ("a", "a")).measure
 
 
-@pytest.mark.parametrize("options", [{"suite_same": False}, {"calls": True}, {"compiled": False}])
+@pytest.mark.parametrize("options", [{"suite_same": False}, {"calls": True}, {"compiled": False}, {"outside": True}])
 def test_equal_kernels_are_measured_where_they_are_not_all_that_counts(project, options):
     assert needs(project, ("a", "a"), **options).measure
 
@@ -42,7 +44,7 @@ def test_nothing_to_compare_is_measured(project):
     nothing = project.survey("main")
     nothing["kernels"]["gfx942"] = {}
     found = Survey.from_json(nothing)
-    assert plan.decide(package_same=False, suite_same=True, calls=False, surveys=(found, found)).measure
+    assert plan.decide(package_same=False, suite_same=True, calls=False, surveys=(found, found), outside=False).measure
 
 
 def test_neither_package_nor_suite_differs(project):

@@ -46,6 +46,13 @@ def conclude(github, project, head, **run):
     return report.publish(github.client(), of, project.path, EXPECTED)
 
 
+def conclude_inside(github, project, head):
+    """Conclude on a branch of the repository."""
+    github.pulls.clear()
+    github.add_pull(head, owner="octo-org", repository_id=fake_github.REPOSITORY_ID)
+    conclude(github, project, head, owner="octo-org")
+
+
 def outcome(github, name="tilegate/latency"):
     check = github.check(name)
     return check["conclusion"], check["output"]["summary"]
@@ -131,8 +138,16 @@ def test_a_change_of_the_documentation_needs_no_gpu(github, project):
 def test_equal_code_needs_no_gpu(github, project):
     head = project.change()
     deliver(github, project, head, samples=False, plan=project.plan(head, measure=False, identities=("a", "a")))
-    conclude(github, project, head)
+    conclude_inside(github, project, head)
     assert outcome(github)[0] == "success"
+
+
+def test_equal_code_of_a_fork_is_the_word_of_its_own_code(github, project):
+    head = project.change()
+    deliver(github, project, head, samples=False, plan=project.plan(head, measure=False, identities=("a", "a")))
+    github.approvals.clear()
+    conclude(github, project, head)
+    refused(github, "delivered no samples", conclusion="action_required")
 
 
 def test_a_plan_that_lies_about_what_it_found_is_not_believed(github, project):
@@ -149,7 +164,7 @@ def test_a_suite_that_times_calls_has_to_be_measured_when_the_package_changes(gi
     project.commit("Time calls, too")
     head = project.change()
     deliver(github, project, head, samples=False, plan=project.plan(head, measure=False, identities=("a", "a")))
-    conclude(github, project, head)
+    conclude_inside(github, project, head)
     refused(github, "no samples")
 
 
@@ -291,10 +306,8 @@ def test_a_run_of_a_fork_that_nobody_approved_is_not_believed(github, project):
 def test_a_branch_of_the_repository_needs_no_approval(github, project):
     head = project.change()
     deliver(github, project, head)
-    github.pulls.clear()
-    github.add_pull(head, owner="octo-org", repository_id=fake_github.REPOSITORY_ID)
     github.approvals.clear()
-    conclude(github, project, head, owner="octo-org")
+    conclude_inside(github, project, head)
     assert outcome(github)[0] == "success"
 
 
