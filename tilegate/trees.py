@@ -36,6 +36,7 @@ _LOCAL_VARIABLES = (
     "GIT_PREFIX",
     "GIT_WORK_TREE",
 )
+_FOLDER, _LINK = "040000", "120000"  # how `git ls-tree` begins their entries
 _QUIET = ("-c", "core.hooksPath=/dev/null", "-c", "core.fsmonitor=false", "-c", "gc.auto=0")
 
 
@@ -210,8 +211,12 @@ def has_path(repository: Repository, revision: Revision, path: str) -> bool:
 
 
 def same_path(repository: Repository, one: Revision, other: Revision, path: str) -> bool:
-    """Return whether a file or folder is the same in both revisions; also if neither has it."""
-    return _entry(repository, one, path) == _entry(repository, other, path)
+    """Return whether a file or folder is the same in both revisions; also if neither has it.
+
+    Of a symbolic link that is not known, and so it is not the same: the link may be, and what it leads to another.
+    """
+    places = [_above(repository, revision, path) for revision in (one, other)]
+    return places[0] == places[1] and not places[0].startswith(_LINK)
 
 
 def cache_folder() -> Path:
@@ -260,6 +265,16 @@ def refuse_links_out(tree: Path, module: Path) -> None:
 
 def _entry(repository: Repository, revision: Revision, path: str) -> str:
     return _in(repository, ["ls-tree", "-z", revision.tree, "--", path], _objects(repository, revision)).stdout
+
+
+def _above(repository: Repository, revision: Revision, path: str) -> str:
+    """Return the entry of a path, or of the symbolic link or submodule that it lies in, whose content has no entries."""
+    entry = ""
+    for depth in range(1, path.count("/") + 2):
+        entry = _entry(repository, revision, "/".join(path.split("/")[:depth]))
+        if not entry.startswith(_FOLDER):
+            break
+    return entry
 
 
 def _snapshot(repository: Repository, scratch: Path) -> Revision:

@@ -295,6 +295,21 @@ def test_files_and_paths_of_a_revision(toy, tmp_path):
     assert not trees.same_path(repository, base, head, "toybench")
 
 
+def test_what_a_link_or_a_submodule_holds_is_not_taken_to_be_the_same(toy, tmp_path):
+    (toy.path / "linked").symlink_to("toykernels")
+    toy.git("update-index", "--add", "--cacheinfo", f"160000,{'a' * 40},outer")
+    toy.git("add", "linked")
+    toy.git("commit", "--quiet", "-m", "Link")
+    toy.git("update-index", "--cacheinfo", f"160000,{'b' * 40},outer")
+    toy.git("commit", "--quiet", "-m", "Another commit of the submodule")
+    one, other = (trees.resolve(_open(toy), rev, tmp_path) for rev in ("HEAD^", "HEAD"))
+    assert not trees.same_path(_open(toy), one, other, "linked")
+    assert not trees.same_path(_open(toy), one, other, "linked/kernels.py")
+    assert not trees.same_path(_open(toy), one, other, "outer/toykernels")
+    assert trees.same_path(_open(toy), one, other, "toykernels/kernels.py")
+    assert trees.same_path(_open(toy), one, other, "nothing/at/all")
+
+
 def test_a_folder_inside_git_itself(toy):
     assert trees.open_repository(toy.path / ".git").top == toy.path
 

@@ -18,6 +18,7 @@ from tilegate.config import GateConfig, load_config
 from tilegate.files import UsageError
 
 WORKFLOW = ".github/workflows/bench-pr.yml"
+_FOLDER, _LINK = "040000", "120000"  # modes in git's trees
 # What a change may edit but not decide by: named in the comment, so that nobody wonders why an edit has no effect.
 _RULES = ("pyproject.toml", waivers.FILE, "tilegate", ".github")
 
@@ -89,7 +90,9 @@ def bind(client: Client, run: FinishedRun) -> Bound:
     suite = suite_path(config)
 
     def same(path: str, one: str = base_tree, other: str = head_tree) -> bool:
-        return listing.entry(one, path) == listing.entry(other, path)
+        entry = listing.entry(one, path)
+        # Of what a symbolic link leads to nothing is known.
+        return entry == listing.entry(other, path) and (entry is None or entry[0] != _LINK)
 
     return Bound(
         number=pull["number"],
@@ -151,7 +154,7 @@ class _Trees:
         self._known: dict[str, dict[str, tuple[str, str]]] = {}
 
     def entry(self, tree: str, path: str) -> tuple[str, str] | None:
-        """Return mode and hash of a file or folder; None if the tree has no such thing."""
+        """Return mode and hash of a file or folder, or of the link or submodule that it lies in; None if there is none."""
         first, _, rest = path.partition("/")
         if tree not in self._known:
             answer = self._client.get(f"/git/trees/{tree}")
@@ -159,6 +162,4 @@ class _Trees:
                 raise UsageError(f"GitHub does not list the tree {tree[:12]} to its end")
             self._known[tree] = {e["path"]: (e["mode"], e["sha"]) for e in answer["tree"]}
         found = self._known[tree].get(first)
-        if found is None or not rest:
-            return found
-        return self.entry(found[1], rest) if found[0] == "040000" else None
+        return self.entry(found[1], rest) if found is not None and rest and found[0] == _FOLDER else found

@@ -135,6 +135,18 @@ def test_a_change_of_the_documentation_needs_no_gpu(github, project):
     assert outcome(github, "tilegate/isa")[0] == "success"
 
 
+@pytest.mark.parametrize(("link", "leads_to"), [("mykernels", "code/mykernels"), ("src", "code")])
+def test_a_link_to_the_package_hides_no_change_of_it(github, project, link, leads_to):
+    project.write("code/mykernels/kernel.py", "SPEED = 1\n")
+    project.git("rm", "--quiet", "-r", "mykernels")
+    (project.path / link).symlink_to(leads_to)
+    project.commit("Link the package")
+    head = project.change("code/mykernels/kernel.py")
+    deliver(github, project, head, samples=False)
+    conclude(github, project, head)
+    refused(github, "no samples")
+
+
 def test_equal_code_needs_no_gpu(github, project):
     head = project.change()
     deliver(github, project, head, samples=False, plan=project.plan(head, measure=False, identities=("a", "a")))
