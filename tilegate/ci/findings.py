@@ -7,7 +7,7 @@ so nothing short of a proven pass may end as one of them.
 from __future__ import annotations
 
 import datetime
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
@@ -124,7 +124,7 @@ def latency(bound: Bound, delivery: Delivery, expected: Expected, suite: Path) -
             )
         if delivery.samples is None:
             return refusal(LATENCY, delivery.missing)
-        verdict = _judge(bound, delivery.samples, expected)
+        verdict = _judge(bound, delivery.samples, expected, needs.changed)
     except ForgedError as error:
         return refusal(LATENCY, str(error), "failure")
     name = verdict["verdict"]
@@ -157,7 +157,7 @@ def isa(bound: Bound, delivery: Delivery, expected: Expected, suite: Path) -> Fi
     return Finding(ISA, _CONCLUSIONS[verdict], f"Compiled kernels: {verdict}", summary)
 
 
-def _judge(bound: Bound, content: bytes, expected: Expected) -> Mapping[str, Any]:
+def _judge(bound: Bound, content: bytes, expected: Expected, changed: Sequence[str]) -> Mapping[str, Any]:
     samples = _json(content, SAMPLES_FILE)
     try:
         files.check_samples(samples)
@@ -169,6 +169,11 @@ def _judge(bound: Bound, content: bytes, expected: Expected) -> Mapping[str, Any
     for key, wanted in (("target", expected.target), ("tier", expected.tier), ("filter", None)):
         if samples[key] != wanted:
             raise ForgedError(f"the samples have the {key} {code(str(samples[key]))}, not {code(str(wanted))}")
+    # They were compiled on another machine, where what deceived the measuring one may not have been at work.
+    denied = [case for case in changed if samples["cases"].get(case, {"role": "gated"})["role"] != "gated"]
+    if denied:
+        more = f" and {len(denied) - 1} more" if denied[1:] else ""
+        raise ForgedError(f"the samples call code identical that compiles to other code: {code(denied[0])}{more}")
     try:
         return judge.judge(
             samples, bound.config, waived=bound.waived, allow_head_waivers=False, today=expected.today

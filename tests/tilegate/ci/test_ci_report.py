@@ -99,7 +99,7 @@ def test_a_slower_kernel_fails_and_the_comment_shows_it(github, project):
     [
         ({CASE: sample_builder.case(0.0)}, None),
         ({CASE: sample_builder.case(0.02, confirm=0)}, "2026-01-01T00:05:00Z"),
-        ({CASE: sample_builder.case(role="identical", screen=False)}, "2026-01-01T00:05:00Z"),
+        ({"scale.Scale.latency_more": sample_builder.case(role="identical", screen=False)}, "2026-01-01T00:05:00Z"),
     ],
     ids=["interrupted", "unconfirmed", "nothing measured"],
 )
@@ -461,6 +461,14 @@ def test_samples_that_leave_something_out_fail(github, project, key, value):
     deliver(github, project, head, samples=forged(project, head, **{key: value}))
     conclude(github, project, head)
     refused(github, f"have the {key}", conclusion="failure")
+
+
+def test_samples_that_call_identical_what_compiles_to_other_code_fail(github, project):
+    head = project.change()
+    cases = {CASE: sample_builder.case(role="identical", screen=False), "x": sample_builder.case(0.0)}
+    deliver(github, project, head, samples=project.samples(head, cases=cases))
+    conclude(github, project, head)
+    refused(github, "compiles to other code", conclusion="failure")
 
 
 def test_lenient_thresholds_in_the_samples_are_not_used(github, project):
