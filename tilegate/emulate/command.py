@@ -11,6 +11,7 @@ import tempfile
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, TypedDict, Unpack
+from urllib.parse import quote
 
 from tilegate import __version__, emulator, files, trees
 from tilegate.emulate import table
@@ -44,6 +45,7 @@ examples:
   tilegate emulate                               every kernel of the files as they are, for the MI300X
   tilegate emulate d128 --problems first         only kernels and cases in whose name "d128" is found, in a hurry
   tilegate emulate --arch gfx942,gfx90a --json
+  tilegate emulate d128 --sources hip            and the generated source that the lines are of, into the folder hip
   tilegate emulate 128x64 --counters             matrix instructions, LDS cycles, coalescing: by kernel and by line
   tilegate emulate diff --base main --head HEAD  what a change does to results and counters
 """
@@ -88,6 +90,12 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
         help="all small problems that the suite has (default), or the first of each kernel",
     )
     parser.add_argument("--counters", action="store_true", help="show counters of every kernel and of every line")
+    parser.add_argument(
+        "--sources",
+        type=Path,
+        metavar="DIR",
+        help="write the generated source of every kernel here, which the lines are of",
+    )
     parser.add_argument("--out", type=Path, metavar="FILE", help="also write the JSON here")
     parser.add_argument("--json", action="store_true", help="print JSON instead of the table")
     parser.add_argument("--repo", type=Path, default=Path(), metavar="DIR", help="the repository (default: this one)")
@@ -135,6 +143,8 @@ def _show(args: argparse.Namespace, archs: tuple[str, ...], pattern: str | None)
         revision = trees.resolve(repository, args.rev or trees.WORKTREE, Path(scratch, "objects"))
         with lowering_of(repository, revision, revision, Path(scratch, "side"), store) as lowering:
             kernels = run_survey(lowering, archs, store, pattern, "emulate", **depth(args))
+            if args.sources:
+                _write_sources(args.sources, lowering, kernels)
     verdict, code = conclude([kernel.verdict for found in kernels.values() for kernel in found])
     document = {
         **header(SCHEMA),
@@ -155,9 +165,21 @@ def _show(args: argparse.Namespace, archs: tuple[str, ...], pattern: str | None)
     return code
 
 
+def _write_sources(folder: Path, lowering: Lowering, kernels: Kernels) -> None:
+    """Write FOLDER/ARCH/ID NAME.hip for each generated kernel; what cannot be generated has no file."""
+    for arch, found in kernels.items():
+        for kernel in found:
+            with contextlib.suppress(LoweringError):  # the table says why
+                for artifact in lowering.lower(kernel.id, arch):
+                    name = quote(f"{kernel.id} {artifact.name}", safe=" =,+()")
+                    files.write_text(folder / arch / f"{name}.hip", artifact.source)
+
+
 def _diff(args: argparse.Namespace, archs: tuple[str, ...], pattern: str | None) -> int:
     from tilegate.emulate import compare  # noqa: PLC0415
 
+    if args.sources:
+        raise UsageError("--sources is for one revision: tilegate emulate --rev REV --sources DIR")
     if not args.base or not args.head or args.rev:
         raise UsageError("diff compares two revisions: tilegate emulate diff --base main --head HEAD")
     return compare.run_diff(args, archs, pattern)

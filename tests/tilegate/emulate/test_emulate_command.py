@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 
 import jsonschema
 import pytest
@@ -143,6 +144,16 @@ def test_nothing_never_passes(emulate):
     assert status == 4
     assert "nothing was executed" in err
     assert "INCONCLUSIVE" in out
+
+
+def test_findings_are_of_the_lines_of_the_sources_that_are_written(toy, emulate, tmp_path):
+    toy.replace(BARRIER, "")
+    _, out, _ = emulate("double|triple", "--schedules", "first", "--sources", str(tmp_path / "hip"))
+    written = sorted((tmp_path / "hip/gfx942").iterdir())
+    assert [path.name.split()[0] for path in written] == ["double", "triple"]
+    (number, text) = re.search(r"^      line (\d+): (.+)$", out, re.MULTILINE).groups()
+    assert written[0].read_text().splitlines()[int(number) - 1].strip() == text
+    assert emulate("diff", "--base", "base", "--head", "HEAD", "--sources", str(tmp_path))[0] == 2
 
 
 def test_progress_is_shown_before_the_first_kernel_is_done(emulate):
