@@ -99,6 +99,7 @@ def test_a_change_that_is_right_is_executed_once_and_said_so(toy, monkeypatch):
     outcome = toy.gate("base", "HEAD", *ONE_TOTAL)
     assert outcome.status == 0, outcome
     assert {k["verdict"] for k in outcome.verdict["emulation"]["gfx942"]["kernels"].values()} == {"pass"}
+    assert "about 300 s at most (emulate_seconds); --no-emulate leaves it out" in outcome.err
     (path,) = toy.path.glob(".tilegate/*/report.md")
     assert "nothing wrong was found: 2 of 2 changed kernels" in path.read_text()
     monkeypatch.setattr(gating, "enter", None)  # a run that is there already would call it

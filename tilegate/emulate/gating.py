@@ -104,6 +104,11 @@ def _of_a_chip(before: Lowering | None, after: Lowering, arch: str, means: _Mean
     sides = [lowering for lowering in (before, after) if lowering is not None]
     if len({hash_of_files(lowering.stage.package_root) for lowering in sides}) == len(sides) - 1 > 0:
         return result  # not a byte of the package differs
+    left = max(0.0, means.deadline - time.monotonic())
+    means.reporter.note(
+        f"kernels for {arch} that the change touches are executed on this machine's processor: about {left:.0f} s at most "
+        "(emulate_seconds); --no-emulate leaves it out"
+    )
     try:
         head = _generate(after, arch, means)
     except LoweringError as error:
