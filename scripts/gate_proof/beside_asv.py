@@ -100,7 +100,7 @@ def describe(name: str, subject: tuple[str, str], asked: dict[str, Any], gated: 
     verdicts = ", ".join(f"subject {case['verdict']} ({ratio.get(key, '')})" for key, case in gated["subject"].items())
     others = len(set(gated["called"]) - set(gated["subject"]))
     lines.append(
-        f"| {name} | tilegate gate: {gated['verdict']} | {gated['seconds']:.0f} s | {verdicts}, {others} other called |"
+        f"| {name} | tilegate gate: {gated['verdict']} | {gated['own_seconds']:.0f} s | {verdicts}, {others} other called |"
     )
     return lines
 

@@ -175,6 +175,7 @@ def summarise(plan: Plan, status: int, seconds: float, out: Path, subject: tuple
         "called": {name: cases[name]["ratio"] for name in called},
         "changed": len(changed),
         "controls": verdict["controls"]["count"],
+        "own_seconds": round(sum(verdict["stages"].values()), 1),  # without waiting for other runs on the device
         "right": status == plan.expected
         and only_there
         and all(case["verdict"] == plan.wanted for case in subjects.values()),
