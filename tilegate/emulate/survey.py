@@ -260,7 +260,7 @@ def _identity() -> tuple[str | None, ...]:
 @functools.cache
 def _versions() -> tuple[str | None, ...]:
     here = Path(__file__).parent
-    files = (hash_of_files(folder) for folder in (here, here.with_name("emulator")))
+    files = (hash_of_files(path) for path in (here / "trial.py", here.with_name("emulator")))
     return (*files, package_version("tilelang"), package_version("torch"))
 
 
