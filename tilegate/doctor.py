@@ -20,7 +20,7 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from tilegate import __version__, device_lock, environment
+from tilegate import __version__, device_lock, emulator, environment
 from tilegate.files import UsageError
 from tilegate.protocol import JSON, TARGETS
 
@@ -116,7 +116,8 @@ def examine(folder: Path) -> dict[str, JSON]:
 
     Returns:
         The document that `--json` prints: `schema`, `tilegate`, `ready`, `machine`, `devices`, `torch`, `targets`
-        ({target: {measures, missing: [{what, fix}], busy: who holds the device or None}}), `lowering` ({chip: {lowers, error, compilers}}), `tools`,
+        ({target: {measures, missing: [{what, fix}], busy: who holds the device or None}}), `lowering` ({chip: {lowers, error, compilers}}),
+        `emulation` ({executes, missing}), `tools`,
         `packages`, `repository`, `storage`. Sizes are in bytes; what is absent is None.
     """
     with ThreadPoolExecutor() as pool:  # each of the two waits for a child that imports for seconds
@@ -140,6 +141,7 @@ def examine(folder: Path) -> dict[str, JSON]:
             for target, missing in gaps.items()
         },
         "lowering": lowered,
+        "emulation": emulation(),
         "tools": {name: _tool(name, used_for) for name, used_for in _TOOLS.items()},
         "packages": {name: environment.package_version(name) for name in (*_OTHER_PACKAGES, *_GATE_PACKAGES)},
         "repository": repository(folder),
@@ -200,6 +202,15 @@ def _ask_per_chip(command: Sequence[str]) -> tuple[dict[str, dict[str, JSON]], s
             answer = json.loads(line)
             answers[answer.pop("arch")] = answer
     return answers, f"the compiler ended with status {status}: {' '.join(complaint)}"
+
+
+def emulation() -> dict[str, JSON]:
+    """Tell whether `tilegate emulate` can execute HIP kernels here: `executes`, and what is `missing` otherwise."""
+    try:
+        emulator.toolchain()
+    except (emulator.EmulatorError, UsageError) as error:
+        return {"executes": False, "missing": str(error)}
+    return {"executes": True, "missing": None}
 
 
 def repository(folder: Path) -> dict[str, JSON]:
@@ -376,6 +387,12 @@ def _remarks(report: Mapping[str, JSON]) -> list[str]:
         lines = ["This clone is shallow, so older commits cannot be compared; git fetch --unshallow completes it."]
     else:
         lines = []
+    emulated = _mapping(report["emulation"])
+    lines.append(
+        "tilegate emulate can execute HIP kernels on this machine's CPU."
+        if emulated["executes"]
+        else f"tilegate emulate cannot execute HIP kernels here: {emulated['missing']}"
+    )
     for name, facts in _mapping(report["storage"]).items():
         place = _mapping(facts)
         room = f"{float(str(place['free_bytes'])) / 2**30:.1f} GiB free"

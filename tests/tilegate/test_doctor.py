@@ -4,13 +4,14 @@ import argparse
 import io
 import json
 import os
+import shutil
 import subprocess
 import sys
 
 import pytest
 from rich.console import Console
 
-from tilegate import device_lock, doctor, environment
+from tilegate import device_lock, doctor, emulator, environment
 
 CPU_TORCH = {"torch": "2.13.0+cpu", "cuda": None, "rocm": None, "devices": [], "error": None}
 MI300X = {"name": "AMD Instinct MI300X", "arch": "gfx942", "compute_units": 304, "memory_bytes": 205_822_885_888}
@@ -47,9 +48,18 @@ def test_json_is_the_whole_output_and_has_every_documented_part(capsys):
     assert report["schema"] == "tilegate-doctor/1"
     assert set(report) == {
         *("schema", "tilegate", "ready", "machine", "devices", "torch", "targets", "lowering", "tools", "packages"),
-        *("repository", "storage"),
+        *("emulation", "repository", "storage"),
     }
     assert report["targets"]["cpu"] == {"measures": True, "missing": [], "busy": None}
+
+
+def test_without_clang_it_names_what_executes_kernels(monkeypatch, tmp_path):
+    (tmp_path / "git").symlink_to(shutil.which("git"))
+    monkeypatch.setenv("PATH", str(tmp_path))
+    monkeypatch.delenv("TILEGATE_HOST_COMPILER", raising=False)
+    report = doctor.examine(tmp_path)
+    assert report["emulation"]["executes"] is False
+    assert emulator.INSTALL in text_of(report, width=500)
 
 
 def test_without_a_compiler_nothing_can_be_measured(monkeypatch, capsys):
