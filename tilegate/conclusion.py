@@ -147,12 +147,6 @@ def conclude(
 def _passed(cases: Entries, controls: Mapping[str, Any], config: GateConfig) -> str:
     """Say what a pass means, and nothing that the waived, the not gating and the otherwise judged cases make untrue."""
     judged = [e for e in cases.values() if e["verdict"] in ("pass", "improved", "warning")]
-    what = (
-        f"None of {cases_in_words(len(judged))} whose code changed is"
-        if judged
-        else "No case's code changed, so none is"
-    )
-    sentence = f"{what} {100 * config.promise:g} % slower"
     asides = []
     if others := sum("promise" in e.get("thresholds", {}) for e in judged):
         asides.append(f"{others} by a promise of their own")
@@ -160,8 +154,15 @@ def _passed(cases: Entries, controls: Mapping[str, Any], config: GateConfig) -> 
         asides.append(f"{waived} slower and waived")
     if blind := sum(e["verdict"] == "not-gating" for e in cases.values()):
         asides.append(f"{blind} not gating")
-    sentence += f" ({', '.join(asides)})" if asides else ""
-    return f"{sentence}; {controls['reason']}."
+    slower = f"{100 * config.promise:g} % slower"
+    if judged:
+        aside = f" ({', '.join(asides)})" if asides else ""
+        what = f"None of {cases_in_words(len(judged))} whose code changed is {slower}{aside}"
+    elif asides:
+        what = f"Every case whose code changed: {', '.join(asides)}"
+    else:
+        what = f"No case's code changed, so none is {slower}"
+    return f"{what}; {controls['reason']}."
 
 
 def expired_in_words(standing: Standing) -> str:

@@ -41,6 +41,12 @@ def test_a_waived_regression_passes_openly():
     assert [w["used"] for w in verdict["waivers"]["counting"]] == [1]
 
 
+def test_a_pass_of_waived_cases_alone_does_not_say_that_no_code_changed():
+    verdict = verdict_on({"slow": SLOW["slow"], **CONTROL}, waiver())
+    assert (verdict["verdict"], verdict["cases"]["slow"]["verdict"]) == ("pass", "waived")
+    assert verdict["reason"].startswith("Every case whose code changed: 1 slower and waived; ")
+
+
 def test_past_its_ceiling_a_regression_fails():
     verdict = verdict_on(SLOW, waiver(ceiling=3.5))
     assert verdict["exit_code"] == 1
