@@ -35,6 +35,8 @@ start here:
   tilegate gate --base HEAD --head WORKTREE   are my uncommitted changes slower?
   tilegate judge .tilegate/RUN/samples.json   the same verdict again, from the samples alone
   tilegate isa                                registers, LDS and occupancy of every kernel on the MI300X
+  tilegate emulate                            its HIP code executed on this CPU: races, wrong values
+  tilegate calibrate                          how small a slowdown can this machine show?
 
 `tilegate COMMAND --help` has the options and more examples.
 """
