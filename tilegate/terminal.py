@@ -55,9 +55,8 @@ def show(verdict: Mapping[str, Any]) -> None:
             console.print(Text(f"  and {len(remark.details) - _MOST_DETAILS} more, in verdict.json"))
     counts = ", ".join(f"{count} {name}" for name, count in verdict["counts"].items() if count)
     took = duration_of_stages(verdict)
-    console.print(
-        Text(f"\n{counts or 'no cases'} · controls: {verdict['controls']['reason']}{f' · {took}' * bool(took)}")
-    )
+    controls = verdict["controls"]["reason"].removeprefix("no controls: ")
+    console.print(Text(f"\n{counts or 'no cases'} · controls: {controls}{f' · {took}' * bool(took)}"))
     console.print(Text(f"noise: {' '.join(map(plain, noise_in_words(verdict)))}".rstrip()))
     if (line := command(verdict)) is not None:
         console.print(Text(f"{verdict['next']['advice']}\n  {plain(line, limit=LONGEST_MESSAGE)}"), soft_wrap=True)

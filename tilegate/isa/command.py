@@ -92,7 +92,7 @@ def _add_common(parser: argparse.ArgumentParser, default: object) -> None:
         "--bench",
         default=default,
         metavar="REGEX",
-        help="only kernels in whose id or cases the expression is found",
+        help="only kernels in whose id or cases the expression is found (diff: of the pairs; all kernels are compiled)",
     )
     parser.add_argument(
         "--compiler",
