@@ -96,6 +96,8 @@ def measured(case: Mapping[str, Any], config: GateConfig, target: str, floor: fl
             usable[stage].append(left)
         elif len(left) < len(pairs):
             short[stage] += 1
+    if len(usable["screen"]) > 1:
+        raise UnsoundError("it was screened more than once: it was measured until it pleased")
     if len(usable["confirm"]) > config.max_replicates:
         raise UnsoundError(f"more than {config.max_replicates} replicates: it was measured until it pleased")
     turns = {stage: [_turns(pairs) for pairs in usable[stage]] for stage in wanted}

@@ -132,6 +132,14 @@ def test_pairs_cannot_be_disturbed_away_without_end():
     assert "until it pleased" in verdict_on({"a": built, **STILL})["cases"]["a"]["reason"]
 
 
+def test_a_case_is_screened_once():
+    slow, kind = case(0.02, seed=3), case(-0.02, seed=4)["replicates"][0]
+    slow["replicates"].append(kind | {"replicate": 1, "session": "screen-1"})  # together they look still
+    found = verdict_on({"a": slow, **STILL})["cases"]["a"]
+    assert found["verdict"] == "inconclusive"
+    assert "screened more than once" in found["reason"]
+
+
 def test_a_disturbance_is_words():
     samples = document({"a": disturb(case(), 0, 1, "<b>@all</b>")})
     with pytest.raises(files.UsageError, match="/pairs/0/disturbed"):
