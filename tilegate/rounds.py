@@ -124,7 +124,7 @@ def _stop(timing: Timing, pending: Mapping[str, Step]) -> None:
     for name in pending:
         timing.record.cases[name]["stopped"] = "budget"
     timing.record.save()
-    timing.reporter.note(f"the time budget is used up: {len(pending)} cases are left undecided")
+    timing.reporter.note(f"the time budget is used up; left undecided: {len(pending)}")
 
 
 def _replicate(timing: Timing, stage: str, steps: Mapping[str, Step]) -> None:

@@ -196,7 +196,7 @@ def test_a_budget_that_is_used_up_says_what_it_left_and_can_be_continued(toy):
     toy.commit("Slower")
     outcome = toy.gate("base", "HEAD", *ONE_TOTAL, "--budget", "0.0001")
     assert outcome.status == 4, outcome
-    assert "the time budget is used up: 1 cases are left undecided" in outcome.err
+    assert "the time budget is used up; left undecided: 1" in outcome.err
     left = outcome.case(TOTAL)
     assert left["verdict"] == "inconclusive"
     assert "the time that the run was given was used up" in left["reason"]
