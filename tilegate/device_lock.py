@@ -10,10 +10,12 @@ import time
 from collections.abc import Callable, Iterator
 from datetime import datetime
 from pathlib import Path
+from typing import TextIO
 
 from tilegate.files import UsageError
 
 _LONGEST_HOLDER = 500  # characters
+_POLL = 0.5  # seconds between two attempts
 
 # Which device a process sees first; the lock belongs to that one.
 _VISIBLE = {
@@ -50,20 +52,39 @@ def hold(target: str, *, wait: bool, who: str = "tilegate", say: Callable[[str],
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
-            file.seek(0)
-            holder = _printable(file.read(_LONGEST_HOLDER)) or "another run"
+            holder = _holder(file)
             if not wait:
                 raise UsageError(
                     f"{holder} is measuring on {device}; wait for it, or use --when-busy wait to wait here"
                 ) from None
             say(f"waiting: {holder} is measuring on {device}")
             started = time.monotonic()
-            fcntl.flock(file, fcntl.LOCK_EX)
+            _wait(file, lambda now: say(f"waiting: now {now} is measuring on {device}"), holder)
             say(f"waited {time.monotonic() - started:.0f} s for {device}")
         file.truncate(0)
         file.write(f"process {os.getpid()} ({who}), since {datetime.now().astimezone():%H:%M:%S},"[:_LONGEST_HOLDER])
         file.flush()
         yield
+
+
+def _wait(file: TextIO, changed: Callable[[str], None], holder: str) -> None:
+    """Wait for the lock; tell `changed` when another run got it first."""
+    while True:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            now = _holder(file)
+            if now != holder:
+                changed(now)
+                holder = now
+            time.sleep(_POLL)
+        else:
+            return
+
+
+def _holder(file: TextIO) -> str:
+    file.seek(0)
+    return _printable(file.read(_LONGEST_HOLDER)) or "another run"
 
 
 def _printable(text: str) -> str:

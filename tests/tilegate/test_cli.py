@@ -105,3 +105,15 @@ def test_starting_imports_nothing_heavy():
         [sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=60, env=environment
     )
     assert done.stdout.splitlines()[-1] == "[]"
+
+
+def test_the_package_is_a_command_too():
+    done = subprocess.run(
+        [sys.executable, "-m", "tilegate", "--version"],
+        capture_output=True,
+        text=True,
+        check=True,
+        cwd="/",
+        env=os.environ | {"PYTHONPATH": str(Path(tilegate.__file__).parents[1])},
+    )
+    assert tilegate.__version__ in done.stdout
