@@ -7,6 +7,7 @@ import json
 import os
 import subprocess
 import sys
+import tempfile
 from pathlib import Path
 
 REQUIRED = (
@@ -53,6 +54,8 @@ def main(arguments):
         return text
 
     environment = {key: here(value) for key, value in environment.items()}
+    # A container's /tmp is its own, and so are the locks in it.
+    environment["TMPDIR"] = tempfile.mkdtemp(dir=Path(os.environ["FAKE_DOCKER_LOG"]).parent)
     extra = os.environ["FAKE_DOCKER_PYTHONPATH"]
     environment["PYTHONPATH"] = os.pathsep.join([extra, environment["PYTHONPATH"]])
     environment["PATH"] = os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]])

@@ -234,7 +234,8 @@ def test_slower_than_the_last_release_is_an_issue_and_its_end_closes_it(machine,
     head = repository.commit("Creep")
     payload = {"schedule": "17 1 * * *", "repository": payloads._HERE}
     jobs = machine.run(WORKFLOWS / "bench-nightly.yml", "schedule", payload, head)
-    assert jobs["triage"].result == "success", jobs["triage"].log
+    assert jobs["measure"].result == jobs["triage"].result == "success", jobs["measure"].log
+    assert b"noise.json" in machine.artifacts["nightly"]
     assert github.issues, jobs["measure"].log + jobs["triage"].log
     (issue,) = github.issues
     assert issue["state"] == "open"
