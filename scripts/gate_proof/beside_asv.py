@@ -134,7 +134,9 @@ def main() -> int:
                 asked = ask_asv(clone, home, args, commits["HEAD"], commits[head])
                 console.print(f"asv: {asked['seconds']} s, exit status {asked['status']}")
                 gated = on_device.gate(plan, commits, clone, out / head, args)
-                console.print(f"tilegate: {gated['seconds']} s, {gated.get('verdict')}")
+                if "verdict" not in gated:
+                    raise demo.DemoError(f"the gate ended with {gated['status']}; see {out / head / 'log.txt'}")
+                console.print(f"tilegate: {gated['own_seconds']} s, {gated['verdict']}")
                 found.append({"commits": head, "asv": asked, "tilegate": gated})
                 lines += describe(f"HEAD → {head}", SUBJECTS[args.target], asked, gated)
     except demo.DemoError as error:
