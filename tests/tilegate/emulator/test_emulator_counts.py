@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import attention_kernel
 import pytest
-from small_kernels import line_of, out, run
+from small_hip_kernels import line_of, out, run
 
 from benchmarks import emulated, kernels
 from tilegate import emulator

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from small_kernels import line_of, out, run
+from small_hip_kernels import line_of, out, run
 
 from tilegate import emulator
 
@@ -127,7 +127,7 @@ def test_indices_of_a_launch_in_three_dimensions() -> None:
     body = """  int n = blockIdx.x + gridDim.x * (blockIdx.y + gridDim.y * blockIdx.z);
   int i = threadIdx.x + blockDim.x * (threadIdx.y + blockDim.y * threadIdx.z);
   out[n * blockDim.x * blockDim.y * blockDim.z + i] = n * 1000 + i;"""
-    from small_kernels import source
+    from small_hip_kernels import source
 
     program = emulator.compile_kernel(source(body), "small", arch="gfx942", shared_bytes=0)
     result = out(2 * 3 * 2 * 96)

@@ -6,7 +6,7 @@ import time
 
 import numpy as np
 import pytest
-from small_kernels import line_of, out, run, source
+from small_hip_kernels import line_of, out, run, source
 
 from tilegate import emulator
 from tilegate.emulator import Limits

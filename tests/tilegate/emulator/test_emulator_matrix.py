@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from small_kernels import run
+from small_hip_kernels import run
 
 CDNA2, CDNA3, CDNA4 = ("gfx90a",), ("gfx942", "gfx950"), ("gfx950",)
 ALL = CDNA2 + CDNA3
@@ -156,7 +156,7 @@ def test_gfx90a_takes_subnormal_inputs_for_zero(arch: str, expected: float) -> N
     ("name", "arch"), [("f32_16x16x32_f16", "gfx942"), ("f32_16x16x32_fp8_fp8", "gfx90a"), ("f64_16x16x4f64", "gfx942")]
 )
 def test_an_instruction_that_the_chip_or_the_emulator_lacks_is_named(name: str, arch: str) -> None:
-    from small_kernels import out
+    from small_hip_kernels import out
 
     from tilegate import emulator
 

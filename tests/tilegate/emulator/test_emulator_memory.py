@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from small_kernels import kinds, line_of, out, run
+from small_hip_kernels import kinds, line_of, out, run
 
 from tilegate import emulator
 

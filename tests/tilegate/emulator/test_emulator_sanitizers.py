@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from attention_kernel import barriers, change_line, execute, text
-from small_kernels import kinds, out, run
+from small_hip_kernels import kinds, out, run
 
 from tilegate import emulator
 from tilegate.emulator.program import build_runner

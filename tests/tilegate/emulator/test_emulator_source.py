@@ -8,7 +8,7 @@ import sys
 import attention_kernel
 import numpy as np
 import pytest
-from small_kernels import out, run, source
+from small_hip_kernels import out, run, source
 
 from tilegate import emulator
 
