@@ -120,10 +120,16 @@ def settle(clone: Path, console: Console) -> None:
     """
     settings = clone / "pyproject.toml"
     text = settings.read_text(encoding="utf-8") if settings.is_file() else ""
-    for key in SETTINGS:
-        text = re.sub(rf"^{key} *=.*\n", "", text, flags=re.MULTILINE)
     lines = "".join(f"{key} = {value}\n" for key, value in SETTINGS.items())
-    text, found = re.subn(r"^\[tool\.tilegate\]\n", lambda header: header.group() + lines, text, flags=re.MULTILINE)
+
+    def settled(table: re.Match[str]) -> str:
+        kept = re.sub(rf"^({'|'.join(SETTINGS)}) *=.*\n", "", table["keys"], flags=re.MULTILINE)
+        return table["header"] + lines + kept
+
+    # Up to the next table: [[tool.tilegate.overrides]] has keys of the same names.
+    text, found = re.subn(
+        r"^(?P<header>\[tool\.tilegate\]\n)(?P<keys>(?:(?!\[).*\n)*)", settled, text, flags=re.MULTILINE
+    )
     if not found:
         raise DemoError("pyproject.toml has no [tool.tilegate] table, so there is nothing to gate")
     settings.write_text(text, encoding="utf-8")

@@ -139,6 +139,7 @@ def test_the_settings_are_the_bases_and_valid(repository, tmp_path):
     config = load_config(run_git(clone, "show", "HEAD:pyproject.toml"))
     assert {key: getattr(config, key) for key in demo.SETTINGS} == demo.SETTINGS
     assert config.package == "tilekernels"
+    assert config.overrides == load_config((ROOT / "pyproject.toml").read_text()).overrides
     assert run_git(clone, "diff", "--name-only", "HEAD^", "HEAD") == "pyproject.toml"
     made = demo.commit(demo.SLOWER, clone)
     assert run_git(clone, "rev-parse", f"{made}^") == run_git(clone, "rev-parse", "HEAD")
