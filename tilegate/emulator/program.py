@@ -43,9 +43,8 @@ _KERNEL = (
         "-Wno-everything",
     ),
     *("-ferror-limit=3", "-shared", "-fno-exceptions", "-ftemplate-depth=512"),
-    # A barrier within two branches is another barrier; and the place of a call is where it returns to.
-    *("-fconvergent-functions", "-fno-optimize-sibling-calls"),
-    *("-Wframe-larger-than=32768", "-Werror=frame-larger-than"),  # half of a lane's stack (runtime/machine.h)
+    "-fno-optimize-sibling-calls",  # the place of a call is where it returns to
+    *("-Wframe-larger-than=16384", "-Werror=frame-larger-than"),  # half of a lane's stack (runtime/machine.h)
 )
 # The calls that clang's thread sanitizer makes before every access; the runtime is ours. One access stays one: nothing
 # is vectorised.

@@ -133,3 +133,12 @@ def test_indices_of_a_launch_in_three_dimensions() -> None:
     result = out(2 * 3 * 2 * 96)
     assert emulator.run(program, {"out": result}, (2, 3, 2), (4, 8, 3)).findings == ()
     assert result.tolist() == [n * 1000 + i for n in range(12) for i in range(96)]
+
+
+@pytest.mark.parametrize("traced", [True, False])
+def test_a_barrier_between_two_branches_of_one_condition_stays_one_barrier(traced: bool) -> None:
+    """The optimiser would like to make one branch of both, each with a barrier of its own."""
+    result = np.arange(128, dtype=np.int32)
+    body = "  bool odd = out[t] & 1;\n  if (odd) { lds[t] = 3; } else { lds[t] = out[t] * 5; }\n  tl::wave_barrier();\n  __syncthreads();\n  if (odd) { out[t] = lds[t ^ 64]; } else { out[t] = lds[t ^ 65] + 1; }"
+    assert run(body, {"out": result}, threads=128, traced=traced).findings == ()
+    assert result.tolist() == [3 if t % 2 else 4 for t in range(128)]

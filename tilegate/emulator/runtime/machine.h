@@ -107,7 +107,7 @@ struct Machine {
 
 extern Machine machine;
 
-constexpr size_t kStackBytes = 64 << 10;  // kernels with larger frames do not compile (program.py)
+constexpr size_t kStackBytes = 32 << 10;  // kernels with larger frames do not compile (program.py)
 
 inline Site site_of(const void *return_address) {
   return static_cast<Site>(reinterpret_cast<uint64_t>(return_address) - machine.launch.code_begin);

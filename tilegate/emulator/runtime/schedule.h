@@ -38,6 +38,9 @@ inline void prefetch_ready() {
   __builtin_prefetch(stack + 64);
   __builtin_prefetch(stack + 128);
   __builtin_prefetch(stack + 192);
+  __builtin_prefetch(stack + 256);
+  __builtin_prefetch(stack + 320);
+  __builtin_prefetch(ready.slots[(ready.head + 1) % Ready::kSlots], 1);
 }
 // Makes lanes ready: those of `mask` among the 64 from `lanes` on.
 inline void make_ready(Lane *lanes, uint64_t mask) {

@@ -1,10 +1,10 @@
 // Barriers, fences, and exchange between the lanes of a wave.
 #pragma once
 
-TG_DEVICE void __syncthreads() { tg_barrier(); }
-TG_DEVICE void __builtin_amdgcn_s_barrier() { tg_barrier(); }
-TG_DEVICE void __builtin_amdgcn_wave_barrier() { tg_exchange(TgExchange::WaveBarrier, 0, 0); }
-TG_DEVICE void __syncwarp() { __builtin_amdgcn_wave_barrier(); }
+TG_COLLECTIVE void __syncthreads() { tg_barrier(); }
+TG_COLLECTIVE void __builtin_amdgcn_s_barrier() { tg_barrier(); }
+TG_COLLECTIVE void __builtin_amdgcn_wave_barrier() { tg_exchange(TgExchange::WaveBarrier, 0, 0); }
+TG_COLLECTIVE void __syncwarp() { __builtin_amdgcn_wave_barrier(); }
 // One work-item runs at a time and sees every earlier store: fences, and hints to the instruction scheduler, do nothing.
 TG_DEVICE void __threadfence() {}
 TG_DEVICE void __threadfence_block() {}
@@ -16,7 +16,7 @@ TG_DEVICE void __builtin_amdgcn_iglp_opt(int) {}
 TG_DEVICE void __builtin_amdgcn_s_setprio(int) {}
 TG_DEVICE void __builtin_amdgcn_s_sleep(int) {}
 
-template <typename T> TG_DEVICE T tg_read_lane(T value, int lane, TgExchange kind = TgExchange::Shuffle) {
+template <typename T> TG_COLLECTIVE T tg_read_lane(T value, int lane, TgExchange kind = TgExchange::Shuffle) {
   static_assert(sizeof(T) <= 8, "a shuffled value has at most 8 bytes");
   uint64_t bits = 0;
   __builtin_memcpy(&bits, &value, sizeof(T));
@@ -26,33 +26,33 @@ template <typename T> TG_DEVICE T tg_read_lane(T value, int lane, TgExchange kin
 }
 
 // `width`, a power of two, cuts the wave into segments; a lane outside the own segment means the own lane.
-template <typename T> TG_DEVICE T __shfl(T value, int source, int width = warpSize) {
+template <typename T> TG_COLLECTIVE T __shfl(T value, int source, int width = warpSize) {
   return tg_read_lane(value, (static_cast<int>(tg_lane()) & ~(width - 1)) + (source & (width - 1)));
 }
-template <typename T> TG_DEVICE T __shfl_up(T value, unsigned int delta, int width = warpSize) {
+template <typename T> TG_COLLECTIVE T __shfl_up(T value, unsigned int delta, int width = warpSize) {
   const int self = static_cast<int>(tg_lane()), lane = self - static_cast<int>(delta);
   return tg_read_lane(value, lane < (self & ~(width - 1)) ? self : lane);
 }
-template <typename T> TG_DEVICE T __shfl_down(T value, unsigned int delta, int width = warpSize) {
+template <typename T> TG_COLLECTIVE T __shfl_down(T value, unsigned int delta, int width = warpSize) {
   const int self = static_cast<int>(tg_lane()), lane = self + static_cast<int>(delta);
   return tg_read_lane(value, (self & (width - 1)) + static_cast<int>(delta) >= width ? self : lane);
 }
-template <typename T> TG_DEVICE T __shfl_xor(T value, int mask, int width = warpSize) {
+template <typename T> TG_COLLECTIVE T __shfl_xor(T value, int mask, int width = warpSize) {
   const int self = static_cast<int>(tg_lane()), lane = self ^ mask;
   return tg_read_lane(value, lane >= ((self + width) & ~(width - 1)) ? self : lane);
 }
-template <typename T> TG_DEVICE T __shfl_sync(uint64_t, T value, int source, int width = warpSize) { return __shfl(value, source, width); }
-template <typename T> TG_DEVICE T __shfl_up_sync(uint64_t, T value, unsigned int delta, int width = warpSize) { return __shfl_up(value, delta, width); }
-template <typename T> TG_DEVICE T __shfl_down_sync(uint64_t, T value, unsigned int delta, int width = warpSize) { return __shfl_down(value, delta, width); }
-template <typename T> TG_DEVICE T __shfl_xor_sync(uint64_t, T value, int mask, int width = warpSize) { return __shfl_xor(value, mask, width); }
+template <typename T> TG_COLLECTIVE T __shfl_sync(uint64_t, T value, int source, int width = warpSize) { return __shfl(value, source, width); }
+template <typename T> TG_COLLECTIVE T __shfl_up_sync(uint64_t, T value, unsigned int delta, int width = warpSize) { return __shfl_up(value, delta, width); }
+template <typename T> TG_COLLECTIVE T __shfl_down_sync(uint64_t, T value, unsigned int delta, int width = warpSize) { return __shfl_down(value, delta, width); }
+template <typename T> TG_COLLECTIVE T __shfl_xor_sync(uint64_t, T value, int mask, int width = warpSize) { return __shfl_xor(value, mask, width); }
 
-TG_DEVICE int __builtin_amdgcn_ds_bpermute(int byte, int value) { return tg_read_lane(value, (byte >> 2) & 63); }
-TG_DEVICE unsigned int __builtin_amdgcn_readfirstlane(unsigned int value) { return tg_read_lane(value, 0, TgExchange::FirstLane); }
-TG_DEVICE int __builtin_amdgcn_readlane(int value, int lane) { return tg_read_lane(value, lane & 63); }
-TG_DEVICE unsigned long long __ballot(int predicate) { return tg_exchange(TgExchange::Ballot, predicate != 0, 0); }
-TG_DEVICE unsigned long long __activemask() { return __ballot(1); }
-TG_DEVICE int __any(int predicate) { return __ballot(predicate) != 0; }
-TG_DEVICE int __all(int predicate) { return __ballot(predicate == 0) == 0; }
+TG_COLLECTIVE int __builtin_amdgcn_ds_bpermute(int byte, int value) { return tg_read_lane(value, (byte >> 2) & 63); }
+TG_COLLECTIVE unsigned int __builtin_amdgcn_readfirstlane(unsigned int value) { return tg_read_lane(value, 0, TgExchange::FirstLane); }
+TG_COLLECTIVE int __builtin_amdgcn_readlane(int value, int lane) { return tg_read_lane(value, lane & 63); }
+TG_COLLECTIVE unsigned long long __ballot(int predicate) { return tg_exchange(TgExchange::Ballot, predicate != 0, 0); }
+TG_COLLECTIVE unsigned long long __activemask() { return __ballot(1); }
+TG_COLLECTIVE int __any(int predicate) { return __ballot(predicate) != 0; }
+TG_COLLECTIVE int __all(int predicate) { return __ballot(predicate == 0) == 0; }
 TG_DEVICE unsigned int __lane_id() { return tg_lane(); }
 
 #if defined(__gfx950__)

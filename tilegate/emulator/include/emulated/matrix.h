@@ -19,7 +19,7 @@ template <size_t bytes, typename Vector> TG_DEVICE const Vector &tg_operand(cons
 
 #define TG_MFMA(name, rows, columns, depth, a_type, b_type, bytes, accumulator)                                        \
   template <typename A, typename B>                                                                                    \
-  TG_DEVICE accumulator __builtin_amdgcn_mfma_##name(A a, B b, accumulator c, int cbsz, int abid, int blgp) {          \
+  TG_COLLECTIVE accumulator __builtin_amdgcn_mfma_##name(A a, B b, accumulator c, int cbsz, int abid, int blgp) {          \
     static constexpr TgMatrix shape{rows, columns, depth, TgElement::a_type, TgElement::b_type};                       \
     if (cbsz | abid | blgp) __builtin_trap(); /* broadcasts and rotations of operands */                               \
     accumulator d;                                                                                                     \

@@ -16,8 +16,9 @@
 #define __global__
 #define __host__
 #define __constant__
-// Inlined, so that what a template does is charged to the line of the kernel that calls it.
-#define __device__ __attribute__((always_inline))
+// Inlined, so that what a template does is charged to the line of the kernel that calls it. Convergent, for it may hold a
+// barrier, and a barrier that the compiler copies into two branches is two barriers.
+#define __device__ __attribute__((always_inline, convergent))
 #define __shared__  // of `extern __shared__`, which the linker places; the loader turns the others into TG_STATIC_LDS
 #define TG_STATIC_LDS static __attribute__((used, section("tg_static_lds")))
 #define __forceinline__ inline __attribute__((always_inline))
@@ -25,6 +26,7 @@
 #define __launch_bounds__(...)
 #define __align__(bytes) __attribute__((aligned(bytes)))
 #define TG_DEVICE static inline __attribute__((always_inline))
+#define TG_COLLECTIVE TG_DEVICE __attribute__((convergent))
 
 static constexpr int warpSize = 64;
 typedef int hipError_t;
