@@ -8,10 +8,10 @@ SITE := .github/site
 export TORCH
 
 .DEFAULT_GOAL := help
-.PHONY: help setup test lint format demo bench doctor
+.PHONY: help setup test test-thorough lint format demo bench doctor
 
 help: ## Show this list
-	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 setup: ## Create or update .venv (keeps a torch that is already there)
 	@command -v $(PYTHON) >/dev/null || { echo "set-up stopped: $(PYTHON) is not on PATH; install Python 3.11 or newer, or run 'make setup PYTHON=/path/to/python3.11'" >&2; exit 1; }
@@ -22,6 +22,9 @@ doctor: setup ## Show what this machine can measure and what is missing
 
 test: setup ## Run the tests; ARGS="-k name" narrows them
 	$(BIN)/python -m pytest $(ARGS)
+
+test-thorough: setup ## Run the tests that take minutes: every workflow, every kernel traced, sanitizers
+	$(BIN)/python -m pytest -m thorough $(ARGS)
 
 demo: setup ## Gate a slower kernel (red) and an equal one (green) on the CPU
 	@$(BIN)/python scripts/demo.py

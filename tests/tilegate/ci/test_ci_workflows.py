@@ -23,7 +23,7 @@ IMAGE = f"registry.example.org/kernels@sha256:{'a' * 64}"
 ENV = {"TARGET": "cpu", "TIER": "smoke", "MACHINE": "toy"}
 MAKEFILE = "setup:\n\t@mkdir -p .venv/bin && ln -sf {tilegate} .venv/bin/tilegate && touch .venv/set-up\n"
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(1500)]  # seconds on an idle machine, minutes on one under load
+pytestmark = [pytest.mark.thorough, pytest.mark.timeout(1500)]  # seconds on an idle machine, minutes on one under load
 
 
 @pytest.fixture

@@ -7,7 +7,7 @@ import pytest
 from benchmarks import emulated, kernels
 from tilegate import emulator
 
-pytestmark = pytest.mark.slow
+pytestmark = pytest.mark.thorough
 
 KERNELS = [(arch, id) for arch in emulator.SUPPORTED for id in kernels.configurations(arch)]
 

@@ -15,7 +15,7 @@ from small_hip_kernels import kinds, out, run
 from tilegate import emulator
 from tilegate.emulator.program import build_runner
 
-pytestmark = pytest.mark.slow
+pytestmark = pytest.mark.thorough
 
 OPTIONS = ("-O1", "-fsanitize=address,undefined", "-fno-sanitize-recover=all", "-mllvm", "-asan-stack=0")
 
