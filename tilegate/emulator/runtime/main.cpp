@@ -73,7 +73,7 @@ void make_stacks() {
   void *memory = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
   if (memory == MAP_FAILED) stop(Finding{Fault::Memory});
   machine.stacks = static_cast<char *>(memory);
-  madvise(memory, bytes, MADV_HUGEPAGE);
+  madvise(memory, kStackBytes * static_cast<size_t>(machine.launch.threads), MADV_HUGEPAGE);
 }
 }  // namespace
 
