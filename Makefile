@@ -23,7 +23,7 @@ doctor: setup ## Show what this machine can measure and what is missing
 test: setup ## Run the tests; ARGS="-k name" narrows them
 	$(BIN)/python -m pytest $(ARGS)
 
-test-thorough: setup ## Run the tests that take minutes: every workflow, every kernel traced, sanitizers
+test-thorough: setup ## Run the tests that take minutes: every workflow, faults planted in kernels and calls, sanitizers
 	$(BIN)/python -m pytest -m thorough $(ARGS)
 
 demo: setup ## Gate a slower kernel (red) and an equal one (green) on the CPU

@@ -7,6 +7,8 @@ import toy_repository
 
 from tilegate import environment
 
+pytestmark = pytest.mark.thorough
+
 API = "toykernels/api.py"
 CALLS = "calls.Squares.call_squares({!r})"
 PACKAGE = '''

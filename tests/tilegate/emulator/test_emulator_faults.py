@@ -23,7 +23,7 @@ from attention_kernel import (
 from tilegate import emulator
 from tilegate.emulator import Limits
 
-pytestmark = pytest.mark.slow
+pytestmark = pytest.mark.thorough
 
 K_STORE, K_READ, V_STORE, V_READ = (
     "((half_t*)k) + ((((((((((int)",
