@@ -19,24 +19,11 @@ import toy_repository
 import tilegate
 from tilegate import cli, environment, files, noise
 
+pytestmark = pytest.mark.usefixtures("toy_surroundings")
+
 TOTAL, MEAN = "sums.Total.latency_total(1000)", "sums.Mean.latency_mean(1000)"
 BOTH = ("-b", r"latency_(total|mean)\(1000\)")
 KERNELS = toy_repository.KERNELS
-
-
-@pytest.fixture(autouse=True)
-def _own_surroundings(tmp_path_factory, monkeypatch):
-    folder = tmp_path_factory.mktemp("user")
-    monkeypatch.setenv("XDG_CACHE_HOME", str(folder / "cache"))
-    (folder / "run").mkdir()
-    monkeypatch.setenv("XDG_RUNTIME_DIR", str(folder / "run"))
-    monkeypatch.setenv("PYTHONPATH", str(toy_repository.VIRTUAL_TIME))
-    monkeypatch.setattr(environment, "probe_torch", lambda: toy_repository.NO_TORCH)
-
-
-@pytest.fixture
-def toy(tmp_path):
-    return toy_repository.make(tmp_path / "toy")
 
 
 def calibrate(toy, *arguments):

@@ -9,29 +9,14 @@ import time
 from pathlib import Path
 
 import pytest
-import toy_repository
 
-from tilegate import device_lock, environment, samples
+from tilegate import device_lock, samples
+
+pytestmark = pytest.mark.usefixtures("toy_surroundings")
 
 KERNELS = "toykernels/kernels.py"
 TOTAL = "sums.Total.latency_total(1000)"
 ONE_TOTAL = ("-b", r"latency_total\(1000\)")
-
-
-@pytest.fixture(autouse=True)
-def _own_surroundings(tmp_path_factory, monkeypatch):
-    folder = tmp_path_factory.mktemp("user")
-    monkeypatch.setenv("XDG_CACHE_HOME", str(folder / "cache"))
-    (folder / "run").mkdir()
-    monkeypatch.setenv("XDG_RUNTIME_DIR", str(folder / "run"))
-    monkeypatch.setenv("PYTHONPATH", str(toy_repository.VIRTUAL_TIME))
-    # Asking torch takes seconds, and no answer of it matters here.
-    monkeypatch.setattr(environment, "probe_torch", lambda: toy_repository.NO_TORCH)
-
-
-@pytest.fixture
-def toy(tmp_path):
-    return toy_repository.make(tmp_path / "toy")
 
 
 def test_a_slower_kernel_regresses_and_an_unchanged_one_is_a_control(toy):

@@ -5,9 +5,7 @@ from __future__ import annotations
 import pytest
 import toy_repository
 
-from tilegate import environment
-
-pytestmark = pytest.mark.thorough
+pytestmark = [pytest.mark.thorough, pytest.mark.usefixtures("toy_surroundings")]
 
 API = "toykernels/api.py"
 CALLS = "calls.Squares.call_squares({!r})"
@@ -59,16 +57,6 @@ class Squares:
         if api.squares(np.full(3, 2.0))[0] != 12:
             raise WrongResult("not 12")
 '''
-
-
-@pytest.fixture(autouse=True)
-def _own_surroundings(tmp_path_factory, monkeypatch):
-    folder = tmp_path_factory.mktemp("user")
-    monkeypatch.setenv("XDG_CACHE_HOME", str(folder / "cache"))
-    (folder / "run").mkdir()
-    monkeypatch.setenv("XDG_RUNTIME_DIR", str(folder / "run"))
-    monkeypatch.setenv("PYTHONPATH", str(toy_repository.VIRTUAL_TIME))
-    monkeypatch.setattr(environment, "probe_torch", lambda: toy_repository.NO_TORCH)
 
 
 @pytest.fixture

@@ -8,28 +8,14 @@ import signal
 import time
 
 import pytest
-import toy_repository
 
-from tilegate import environment, files, rounds
+from tilegate import files, rounds
+
+pytestmark = pytest.mark.usefixtures("toy_surroundings")
 
 KERNELS = "toykernels/kernels.py"
 TOTAL = "sums.Total.latency_total(1000)"
 ONE_TOTAL = ("-b", r"latency_total\(1000\)")
-
-
-@pytest.fixture(autouse=True)
-def _own_surroundings(tmp_path_factory, monkeypatch):
-    folder = tmp_path_factory.mktemp("user")
-    monkeypatch.setenv("XDG_CACHE_HOME", str(folder / "cache"))
-    (folder / "run").mkdir()
-    monkeypatch.setenv("XDG_RUNTIME_DIR", str(folder / "run"))
-    monkeypatch.setenv("PYTHONPATH", str(toy_repository.VIRTUAL_TIME))
-    monkeypatch.setattr(environment, "probe_torch", lambda: toy_repository.NO_TORCH)
-
-
-@pytest.fixture
-def toy(tmp_path):
-    return toy_repository.make(tmp_path / "toy")
 
 
 def _append(toy, text: str) -> None:

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import pytest
-import toy_repository
 
-from tilegate import cli, environment, files
+from tilegate import cli, files
+
+pytestmark = pytest.mark.usefixtures("toy_surroundings")
 
 KERNELS = "toykernels/kernels.py"
 TOTAL = "sums.Total.latency_total(1000)"
@@ -19,21 +20,6 @@ expires = 9999-12-31
 reason = "known"
 link = "https://example.org/1"
 """
-
-
-@pytest.fixture(autouse=True)
-def _own_surroundings(tmp_path_factory, monkeypatch):
-    folder = tmp_path_factory.mktemp("user")
-    monkeypatch.setenv("XDG_CACHE_HOME", str(folder / "cache"))
-    (folder / "run").mkdir()
-    monkeypatch.setenv("XDG_RUNTIME_DIR", str(folder / "run"))
-    monkeypatch.setenv("PYTHONPATH", str(toy_repository.VIRTUAL_TIME))
-    monkeypatch.setattr(environment, "probe_torch", lambda: toy_repository.NO_TORCH)
-
-
-@pytest.fixture
-def toy(tmp_path):
-    return toy_repository.make(tmp_path / "toy")
 
 
 def make_base(toy, text):

@@ -5,6 +5,7 @@ import re
 from pathlib import Path
 
 import pytest
+from commonmark import outside_code
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from sample_builder import CONFIG, case, document, side
@@ -22,22 +23,6 @@ EXAMPLE = Path(__file__).parents[2] / "docs" / "examples" / "h200-gate"
 
 def rendered(cases, **options):
     return report.render(judge.judge(document(cases, **options)))
-
-
-def outside_code(text):
-    """Drop fenced blocks and code spans as CommonMark finds them: what is left can act."""
-    kept, fence = [], None
-    for line in text.split("\n"):
-        opening = re.match(r"(`{3,})", line)
-        if fence is None and opening:
-            fence = opening[1]
-        elif fence is not None:
-            if re.fullmatch(f"{fence}`* *", line):
-                fence = None
-        else:
-            kept.append(line)
-    assert fence is None, "a block is left open"
-    return "\n".join(re.sub(r"(?<!`)(`+)(?!`)(.+?)(?<!`)\1(?!`)", "CODE", line) for line in kept)
 
 
 def test_the_first_line_says_what_happened():

@@ -10,6 +10,7 @@ import payloads
 import pytest
 import sample_builder
 from change import CASE, EXPECTED, packed
+from commonmark import outside_code
 
 from tilegate.ci import archive, event, report
 from tilegate.files import UsageError
@@ -663,29 +664,11 @@ def test_hostile_names_stay_text(github, project, text, tmp_path, monkeypatch):
     conclude(github, project, head, branch=text)
     assert outcome(github)[0] == "failure"
     for shown in (comment(github), *(c["output"]["summary"] for c in github.checks)):
-        outside = _outside_code(shown)
+        outside = outside_code(shown)
         for bad in ("<img", "javascript:", "@octo-org", "touch", "::set-output", "\u202e", "# not code"):
             assert bad not in outside
         assert outside.count("<!-- tilegate report -->") == shown.startswith("<!-- tilegate report -->")
     assert comment(github).startswith("<!-- tilegate report -->")
-
-
-def _outside_code(markdown):
-    """Return what GitHub would not show as code, by CommonMark's rules for fences and spans."""
-    import re
-
-    kept, fence = [], None
-    for line in markdown.split("\n"):
-        opening = re.match(r" {0,3}(`{3,})", line)
-        if fence is None and opening:
-            fence = opening[1]
-        elif fence is not None:
-            if re.fullmatch(rf" {{0,3}}`{{{len(fence)},}}\s*", line):
-                fence = None
-        else:
-            kept.append(line)
-    assert fence is None  # every block was closed
-    return re.sub(r"(?<!`)(`+)(?!`)(.*?)(?<!`)\1(?!`)", "", "\n".join(kept))
 
 
 def test_no_answer_of_github_is_no_pass(github, project):
