@@ -19,9 +19,8 @@ from tilegate.emulate.survey import ALL, SCHEMA, Kernel, missing_seam, survey
 from tilegate.files import UsageError
 from tilegate.isa.command import lowering_of
 from tilegate.isa.lowering import Lowering, LoweringError
+from tilegate.isa.parallel import with_progress
 from tilegate.isa.store import Store, default_store
-from tilegate.progress import Reporter
-from tilegate.worker.failures import MISSING
 
 EXIT_PASS, EXIT_USAGE, EXIT_BROKEN, EXIT_INCONCLUSIVE, EXIT_ENVIRONMENT = 0, 2, 3, 4, 5
 
@@ -232,20 +231,8 @@ def run_survey(
         raise UsageError(lacking)
     store.prune()
     emulator.prune()
-    reporter = Reporter()
-    try:
-        with contextlib.ExitStack() as stack:
-            phase = None
-
-            def say(done: int, total: int, what: str) -> None:
-                nonlocal phase
-                if phase is None:
-                    reporter.note(f"{name}: {total} kernel{'s' * (total != 1)} to generate and execute")
-                    phase = stack.enter_context(reporter.phase(name, total))
-                if done:
-                    phase.done(what)
-
-            return survey(lowering, archs, store, pattern=pattern, say=say, **depth)
-    except LoweringError as error:
-        what = "has no kernels to list" if error.kind == MISSING else "cannot list its kernels"
-        raise UsageError(f"the suite {what}: {error}") from None
+    return with_progress(
+        name,
+        "generate and execute",
+        lambda say: survey(lowering, archs, store, pattern=pattern, say=say, **depth),
+    )

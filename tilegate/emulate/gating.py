@@ -13,10 +13,11 @@ from typing import Any
 
 from tilegate import emulator
 from tilegate.emulate import standing
-from tilegate.emulate.survey import Kernel, Wanted, execute, in_parallel, missing_seam
+from tilegate.emulate.survey import Kernel, Wanted, execute, missing_seam
 from tilegate.emulate.table import findings_of
 from tilegate.isa.lowering import Lowering, LoweringError, hash_of_files
 from tilegate.isa.lowering_worker import MODULE
+from tilegate.isa.parallel import in_parallel
 from tilegate.isa.store import Store, default_store
 from tilegate.progress import Reporter
 from tilegate.protocol import Artifact, digest

@@ -4,26 +4,22 @@ from __future__ import annotations
 
 import functools
 import json
-import os
 import re
 import sys
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 from tilegate import emulator
 from tilegate.emulate import trial
 from tilegate.environment import package_version
 from tilegate.isa.lowering import START_TIMEOUT, Lowering, LoweringError, hash_of_files
+from tilegate.isa.parallel import Say, in_parallel
 from tilegate.isa.store import Store, key_of
 from tilegate.protocol import Artifact, digest
 from tilegate.worker.failures import MISSING
-
-Job = TypeVar("Job")
-Result = TypeVar("Result")
 
 SCHEMA = "tilegate-emulate/1"
 
@@ -31,7 +27,6 @@ ALL = sys.maxsize
 """Problems: as many as there are."""
 
 _COMPILE_TIMEOUT = 300.0  # seconds, of one kernel
-_MOST_AT_ONCE = 16  # workers; each holds a whole suite in memory
 _OF_THE_MACHINE = ("time-limit", "memory-limit", "crash")  # findings that another moment may not have: never cached
 
 
@@ -142,7 +137,7 @@ def survey(
     pattern: str | None = None,
     thorough: int = ALL,
     first: bool = False,
-    say: Callable[[int, int, str], None] = lambda done, total, what: None,
+    say: Say = lambda done, total, what: None,
 ) -> dict[str, tuple[Kernel, ...]]:
     """Execute every kernel of a revision whose id, or one of whose cases, `pattern` is found in.
 
@@ -153,7 +148,7 @@ def survey(
         pattern: a regular expression; all kernels without it.
         thorough: so many problems of each kernel are run under all schedules and roundings, the others once.
         first: only each kernel's first problem.
-        say: told of progress: done (0 before the first), total, what was done.
+        say: told of progress.
 
     Returns:
         By chip, in the suite's order.
@@ -262,33 +257,3 @@ def _versions() -> tuple[str | None, ...]:
     here = Path(__file__).parent
     files = (hash_of_files(path) for path in (here / "trial.py", here.with_name("emulator")))
     return (*files, package_version("tilelang"), package_version("torch"))
-
-
-def in_parallel(
-    act: Callable[[Job], Result],
-    jobs: Sequence[Job],
-    names: Sequence[str],
-    lowering: Lowering,
-    say: Callable[[int, int, str], None],
-) -> list[Result]:
-    """Do all jobs, as many at once as there are cores; an exception ends the workers of `lowering`, then continues."""
-    results: list[Any] = [None] * len(jobs)
-    with ThreadPoolExecutor(max(1, min(_cores(), _MOST_AT_ONCE, len(jobs)))) as pool:
-        running: dict[Future[Result], int] = {pool.submit(act, job): index for index, job in enumerate(jobs)}
-        try:
-            pending, done = set(running), 0
-            while pending:
-                ready, pending = wait(pending, return_when=FIRST_COMPLETED)
-                for future in ready:
-                    index, done = running[future], done + 1
-                    results[index] = future.result()
-                    say(done, len(jobs), names[index])
-        except BaseException:
-            pool.shutdown(wait=False, cancel_futures=True)
-            lowering.__exit__()
-            raise
-    return results
-
-
-def _cores() -> int:
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1

@@ -18,13 +18,12 @@ from tilegate.config import load_config
 from tilegate.files import UsageError
 from tilegate.isa import table
 from tilegate.isa.chips import CHIPS, chip_of
-from tilegate.isa.lowering import Lowering, LoweringError
+from tilegate.isa.lowering import Lowering
+from tilegate.isa.parallel import with_progress
 from tilegate.isa.store import Store, default_store
 from tilegate.isa.survey import SCHEMA, Survey, survey
 from tilegate.isa.toolchain import COMPILER_VARIABLE, Toolchain, ToolchainError, find_toolchain
-from tilegate.progress import Reporter
 from tilegate.session import stage
-from tilegate.worker.failures import MISSING
 
 EXIT_PASS, EXIT_REGRESSED, EXIT_BROKEN, EXIT_NOTHING, EXIT_ENVIRONMENT = 0, 1, 3, 4, 5
 
@@ -211,22 +210,8 @@ def run_survey(lowering: Lowering, toolchains: Sequence[Toolchain], pattern: str
     Raises:
         UsageError: the suite cannot list its kernels.
     """
-    reporter = Reporter()
     store = default_store()
     store.prune()
-    try:
-        with contextlib.ExitStack() as stack:
-            phase = None
-
-            def say(done: int, total: int, what: str) -> None:
-                nonlocal phase
-                if phase is None:
-                    reporter.note(f"{name}: {total} kernel{'s' * (total != 1)} to generate and compile")
-                    phase = stack.enter_context(reporter.phase(name, total))
-                if done:
-                    phase.done(what)
-
-            return survey(lowering, toolchains, store, pattern=pattern, say=say)
-    except LoweringError as error:
-        what = "has no kernels to list" if error.kind == MISSING else "cannot list its kernels"
-        raise UsageError(f"the suite {what}: {error}") from None
+    return with_progress(
+        name, "generate and compile", lambda say: survey(lowering, toolchains, store, pattern=pattern, say=say)
+    )

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import os
 import re
-from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from tilegate.isa.analysis import Analysis, analyse, failed
 from tilegate.isa.lowering import Lowering, LoweringError
+from tilegate.isa.parallel import Say, in_parallel
 from tilegate.isa.store import Store
 from tilegate.isa.toolchain import Toolchain
 from tilegate.protocol.artifacts import JSON
@@ -74,7 +73,7 @@ def survey(
     store: Store,
     *,
     pattern: str | None = None,
-    say: Callable[[int, int, str], None] = lambda done, total, what: None,
+    say: Say = lambda done, total, what: None,
 ) -> Survey:
     """Look at every kernel of a revision whose id, or one of whose cases, `pattern` is found in.
 
@@ -83,7 +82,7 @@ def survey(
         toolchains: one for each chip.
         store: the cache.
         pattern: a regular expression; all kernels without it.
-        say: told of progress: done (0 before the first), total, what was done.
+        say: told of progress.
 
     Raises:
         LoweringError: the revision's kernels cannot even be listed.
@@ -93,25 +92,10 @@ def survey(
         for id, cases in lowering.configurations(toolchain.arch).items():
             if pattern is None or any(re.search(pattern, text) for text in (id, *cases)):
                 wanted.append((toolchain, id, tuple(cases)))
-    found: list[list[Kernel]] = [[] for _ in wanted]
+    names = [f"{toolchain.arch} {id}" for toolchain, id, _ in wanted]
     if wanted:
         say(0, len(wanted), "")
-    with ThreadPoolExecutor(max(1, min(_cores(), len(wanted)))) as pool:
-        jobs: dict[Future[list[Kernel]], int] = {
-            pool.submit(_look, lowering, store, *job): index for index, job in enumerate(wanted)
-        }
-        try:
-            pending, done = set(jobs), 0
-            while pending:
-                ready, pending = wait(pending, return_when=FIRST_COMPLETED)
-                for job in ready:
-                    index, done = jobs[job], done + 1
-                    found[index] = job.result()
-                    say(done, len(wanted), f"{wanted[index][0].arch} {wanted[index][1]}")
-        except BaseException:
-            pool.shutdown(wait=False, cancel_futures=True)
-            lowering.__exit__()
-            raise
+    found = in_parallel(lambda job: _look(lowering, store, *job), wanted, names, lowering, say, at_most=len(wanted))
     kernels: dict[str, tuple[Kernel, ...]] = {toolchain.arch: () for toolchain in toolchains}
     for (toolchain, _, _), made in zip(wanted, found, strict=True):
         kernels[toolchain.arch] += tuple(made)
@@ -130,7 +114,3 @@ def _look(lowering: Lowering, store: Store, toolchain: Toolchain, id: str, cases
         Kernel(name, cases, analyse(artifact, toolchain, store))
         for name, artifact in zip(names, artifacts, strict=True)
     ]
-
-
-def _cores() -> int:
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
