@@ -419,7 +419,7 @@ def _result(
         sites += raw["barriers"]["executed"]
         places = Places(program.library, program.symbolizer, program.source, sites)
         scene = Scene(places, grid, program.parameters, sizes, limits.seconds, limits.memory_bytes)
-        findings = tuple(finding_of(finding, scene) for finding in raw["findings"])
+        findings = _one_expiry([finding_of(finding, scene) for finding in raw["findings"]])
         completed = raw["completed"] is True
         counters = counters_of(raw["counters"], places) if program.traced and completed else None
         atomics = sum(row[-1] for row in raw["counters"]["places"])
@@ -444,6 +444,17 @@ def _without_report(ended: _Ended, limits: Limits, seconds: float) -> Finding:
         return Finding("time-limit", f"not done after {limits.seconds:g} s, and ended from outside")
     how = signal.Signals(-ended.status).name if ended.status < 0 else f"exit status {ended.status}"
     return Finding("crash", f"the process that ran the kernel ended without a report ({how}) {last}".rstrip())
+
+
+def _one_expiry(findings: Sequence[Finding]) -> tuple[Finding, ...]:
+    """Keep, of all places that a kernel was seen at when its time was up, the one that it was seen at most.
+
+    An instruction that the compiler made of two lines has neither, so a place with a line comes first.
+    """
+    expired = [finding for finding in findings if finding.kind == "time-limit"]
+    shown = max(expired, key=lambda finding: (finding.line > 0, finding.count), default=None)
+    others = [finding for finding in findings if finding.kind != "time-limit"]
+    return (*others, *([] if shown is None else [replace(shown, count=1)]))
 
 
 def _redundant_barriers(raw: Mapping[str, Sequence[int]], places: Places) -> tuple[Hint, ...]:
