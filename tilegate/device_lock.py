@@ -52,7 +52,7 @@ def hold(target: str, *, wait: bool, who: str = "tilegate", say: Callable[[str],
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
-            holder = _holder(file)
+            holder = _holder(file) or "another run"
             if not wait:
                 raise UsageError(
                     f"{holder} is measuring on {device}; wait for it, or use --when-busy wait to wait here"
@@ -74,7 +74,7 @@ def _wait(file: TextIO, changed: Callable[[str], None], holder: str) -> None:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             now = _holder(file)
-            if now != holder:
+            if now and now != holder:  # empty while it is being written
                 changed(now)
                 holder = now
             time.sleep(_POLL)
@@ -84,7 +84,7 @@ def _wait(file: TextIO, changed: Callable[[str], None], holder: str) -> None:
 
 def _holder(file: TextIO) -> str:
     file.seek(0)
-    return _printable(file.read(_LONGEST_HOLDER)) or "another run"
+    return _printable(file.read(_LONGEST_HOLDER))
 
 
 def _printable(text: str) -> str:
