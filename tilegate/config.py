@@ -8,7 +8,6 @@ from __future__ import annotations
 import dataclasses
 import difflib
 import fnmatch
-import json
 import math
 import tomllib
 import typing
@@ -18,7 +17,7 @@ from pathlib import PurePosixPath
 from typing import Any
 
 from tilegate.emulator import SUPPORTED
-from tilegate.files import UsageError
+from tilegate.files import UsageError, shown
 
 TARGETS = ("cpu", "cuda", "hip")
 BIASED = (*TARGETS, "recorded", "call")
@@ -264,7 +263,7 @@ def from_dict(table: Mapping[str, Any], where: str = "config") -> GateConfig:
         if key not in known:
             near = difflib.get_close_matches(key, known, n=1)
             hint = f", did you mean {near[0]!r}?" if near else ""
-            raise UsageError(f"{where}: unknown key {_show(key)}{hint}; known keys: {', '.join(known)}")
+            raise UsageError(f"{where}: unknown key {shown(key)}{hint}; known keys: {', '.join(known)}")
     values: dict[str, Any] = {key: _value(key, value, where) for key, value in table.items()}
     for key in ("package", "suite"):
         if key not in values:
@@ -289,15 +288,15 @@ def to_dict(config: GateConfig) -> dict[str, Any]:
 def _value(key: str, value: object, where: str) -> object:
     if key in ("package", "suite"):
         if not isinstance(value, str) or not all(part.isidentifier() for part in value.split(".")):
-            raise UsageError(f"{where}: {key} must be an import name such as 'mykernels', not {_show(value)}")
+            raise UsageError(f"{where}: {key} must be an import name such as 'mykernels', not {shown(value)}")
         return value
     if key == "allow_removed":
         if not isinstance(value, list | tuple) or not all(isinstance(glob, str) and glob for glob in value):
-            raise UsageError(f"{where}: {key} must be a list of globs such as ['attention.*'], not {_show(value)}")
+            raise UsageError(f"{where}: {key} must be a list of globs such as ['attention.*'], not {shown(value)}")
         return tuple(value)
     if key == "emulate":
         if not isinstance(value, list | tuple) or not all(arch in SUPPORTED for arch in value):
-            raise UsageError(f"{where}: {key} must be a list of {', '.join(SUPPORTED)}, not {_show(value)}")
+            raise UsageError(f"{where}: {key} must be a list of {', '.join(SUPPORTED)}, not {shown(value)}")
         return tuple(dict.fromkeys(value))
     readers = {"noise_profile": _path, "bias": _bias, "overrides": _overrides}
     if key in readers:
@@ -310,7 +309,7 @@ def _path(value: object, where: str) -> str | None:
         return None
     if not isinstance(value, str) or not value or PurePosixPath(value).is_absolute() or ".." in value.split("/"):
         raise UsageError(
-            f"{where}: noise_profile must be the path of a file in the repository, such as 'noise.json', not {_show(value)}"
+            f"{where}: noise_profile must be the path of a file in the repository, such as 'noise.json', not {shown(value)}"
         )
     return value
 
@@ -321,19 +320,19 @@ def _number(key: str, value: object, where: str, low: float, high: float) -> flo
     fitting = isinstance(value, int) if whole else isinstance(value, int | float)
     if isinstance(value, bool) or not fitting or not low <= typing.cast(float, value) <= high:
         note = " (a fraction: 3 % is 0.03)" if key in THRESHOLDS else ""
-        raise UsageError(f"{where}: {key} must be {kind} from {low:g} to {high:g}{note}, not {_show(value)}")
+        raise UsageError(f"{where}: {key} must be {kind} from {low:g} to {high:g}{note}, not {shown(value)}")
     return typing.cast(float, value) if whole else float(typing.cast(float, value))
 
 
 def _bias(value: object, where: str) -> Mapping[str, Bias]:
     if not isinstance(value, Mapping):
-        raise UsageError(f"{where}: bias must be a table of targets, not {_show(value)}")
+        raise UsageError(f"{where}: bias must be a table of targets, not {shown(value)}")
     biases = dict(_default_bias())
     for target, entry in value.items():
         if target not in BIASED:
-            raise UsageError(f"{where}: bias of unknown target {_show(target)}; targets: {', '.join(BIASED)}")
+            raise UsageError(f"{where}: bias of unknown target {shown(target)}; targets: {', '.join(BIASED)}")
         if not isinstance(entry, Mapping) or set(entry) != {"seconds", "relative"}:
-            raise UsageError(f"{where}: bias.{target} must be {{seconds = …, relative = …}}, not {_show(entry)}")
+            raise UsageError(f"{where}: bias.{target} must be {{seconds = …, relative = …}}, not {shown(entry)}")
         biases[target] = Bias(
             seconds=_number(f"bias.{target}.seconds", entry["seconds"], where, 0.0, 0.01),
             relative=_number(f"bias.{target}.relative", entry["relative"], where, 0.0, 0.5),
@@ -343,23 +342,23 @@ def _bias(value: object, where: str) -> Mapping[str, Bias]:
 
 def _overrides(value: object, where: str) -> tuple[Override, ...]:
     if not isinstance(value, list | tuple) or not all(isinstance(table, Mapping) for table in value):
-        raise UsageError(f"{where}: overrides must be tables [[tool.tilegate.overrides]], not {_show(value)}")
+        raise UsageError(f"{where}: overrides must be tables [[tool.tilegate.overrides]], not {shown(value)}")
     found = []
     for number, table in enumerate(value, 1):
         at = f"{where}: overrides {number}"
         glob = table.get("cases")
         if not isinstance(glob, str) or not glob:
-            raise UsageError(f"{at}: cases must be a glob over case ids such as '*decode*', not {_show(glob)}")
+            raise UsageError(f"{at}: cases must be a glob over case ids such as '*decode*', not {shown(glob)}")
         for key in table:
             if key != "cases" and key not in _OVERRIDABLE:
                 near = difflib.get_close_matches(key, _OVERRIDABLE, n=1)
                 hint = f", did you mean {near[0]!r}?" if near else ""
                 raise UsageError(
-                    f"{at}: {_show(key)} cannot be set for some cases{hint}; {', '.join(_OVERRIDABLE)} can"
+                    f"{at}: {shown(key)} cannot be set for some cases{hint}; {', '.join(_OVERRIDABLE)} can"
                 )
         values = {key: _number(key, table[key], at, *_RANGES[key]) for key in table if key != "cases"}
         if not values:
-            raise UsageError(f"{at} ({_show(glob)}) sets nothing; it can set {', '.join(_OVERRIDABLE)}")
+            raise UsageError(f"{at} ({shown(glob)}) sets nothing; it can set {', '.join(_OVERRIDABLE)}")
         found.append(Override(glob, values))
     return tuple(found)
 
@@ -386,11 +385,3 @@ def _check_together(config: GateConfig, where: str) -> None:
         )
     if 2.0**-config.screen_pairs > config.miss:
         raise UsageError(f"{where}: {config.screen_pairs} screen_pairs cannot support miss = {config.miss:g}")
-
-
-def _show(value: object) -> str:
-    try:
-        text = json.dumps(value)
-    except (TypeError, ValueError):
-        text = repr(value)
-    return text if len(text) <= 80 else text[:80] + "…"

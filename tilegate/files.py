@@ -205,6 +205,15 @@ def _quote(value: object, limit: int = _QUOTED) -> str:
     return text if len(text) <= limit else text[:limit] + "…"
 
 
+def shown(value: object) -> str:
+    """Return a value for an error message: as JSON where it can be, cut to size."""
+    try:
+        text = json.dumps(value)
+    except (TypeError, ValueError):
+        text = str(value)
+    return _quote(text)
+
+
 def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     # Two readers of {"a": 1, "a": 2} may disagree on what was judged.
     result = dict(pairs)

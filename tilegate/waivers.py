@@ -19,14 +19,13 @@ from __future__ import annotations
 import datetime
 import difflib
 import fnmatch
-import json
 import re
 import tomllib
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from tilegate.files import UsageError
+from tilegate.files import UsageError, shown
 
 FILE = "tilegate-waivers.toml"
 
@@ -122,7 +121,7 @@ def parse(text: str, origin: Origin, where: str = FILE) -> tuple[Waiver, ...]:
     except RecursionError:
         raise UsageError(f"{where} is nested too deeply and was not read") from None
     if unknown := [key for key in document if key != "waiver"]:
-        raise UsageError(f"{where}: unknown key {_show(unknown[0])}; it holds tables [waiver.NAME] and nothing else")
+        raise UsageError(f"{where}: unknown key {shown(unknown[0])}; it holds tables [waiver.NAME] and nothing else")
     tables = document.get("waiver", {})
     if not isinstance(tables, dict):
         raise UsageError(f"{where}: each waiver is a table [waiver.NAME] with a name of its own, not [[waiver]]")
@@ -214,7 +213,7 @@ def for_finding(waivers: Iterable[Waiver], rule: str, cases: Sequence[str], kern
 def _waiver(name: str, table: object, origin: Origin, where: str) -> Waiver:
     if not _NAME.fullmatch(name):
         raise UsageError(
-            f"{where}: waiver name {_show(name)}: it must be 1 to 60 letters, digits, '-' and '_', "
+            f"{where}: waiver name {shown(name)}: it must be 1 to 60 letters, digits, '-' and '_', "
             "and begin with a letter or a digit"
         )
     at = f"{where}: waiver.{name}"
@@ -224,7 +223,7 @@ def _waiver(name: str, table: object, origin: Origin, where: str) -> Waiver:
         if key not in _KEYS:
             near = difflib.get_close_matches(key, _KEYS, n=1)
             hint = f", did you mean {near[0]!r}?" if near else ""
-            raise UsageError(f"{at}: unknown key {_show(key)}{hint}; known keys: {', '.join(_KEYS)}")
+            raise UsageError(f"{at}: unknown key {shown(key)}{hint}; known keys: {', '.join(_KEYS)}")
     for key in ("cases", "expires", "reason", "link"):
         if key not in table:
             raise UsageError(f"{at}.{key} is missing")
@@ -245,9 +244,9 @@ def _waiver(name: str, table: object, origin: Origin, where: str) -> Waiver:
 def _text(table: Mapping[str, object], key: str, at: str, longest: int) -> str:
     value = table[key]
     if not isinstance(value, str) or not value.strip() or len(value) > longest or not value.isprintable():
-        raise UsageError(f"{at}.{key} must be one line of 1 to {longest} printable characters, not {_show(value)}")
+        raise UsageError(f"{at}.{key} must be one line of 1 to {longest} printable characters, not {shown(value)}")
     if key == "link" and not value.startswith(("https://", "http://")):
-        raise UsageError(f"{at}.link must be an address that begins with https://, not {_show(value)}")
+        raise UsageError(f"{at}.link must be an address that begins with https://, not {shown(value)}")
     return value
 
 
@@ -256,7 +255,7 @@ def _ceiling(table: Mapping[str, object], at: str) -> float | None:
         return None
     value = table["ceiling"]
     if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value <= _HIGHEST:
-        raise UsageError(f"{at}.ceiling must be a number of percent above 0, at most {_HIGHEST:g}, not {_show(value)}")
+        raise UsageError(f"{at}.ceiling must be a number of percent above 0, at most {_HIGHEST:g}, not {shown(value)}")
     return float(value)
 
 
@@ -265,14 +264,14 @@ def _isa(table: Mapping[str, object], at: str) -> tuple[str, ...]:
         return ()
     value = table["isa"]
     if not isinstance(value, list) or not value or not all(rule in ISA_RULES for rule in value):
-        raise UsageError(f"{at}.isa must be a list of {', '.join(ISA_RULES)}, not {_show(value)}")
+        raise UsageError(f"{at}.isa must be a list of {', '.join(ISA_RULES)}, not {shown(value)}")
     return tuple(dict.fromkeys(value))
 
 
 def _day(table: Mapping[str, object], at: str) -> datetime.date:
     value = table["expires"]
     if isinstance(value, datetime.datetime) or not isinstance(value, datetime.date):
-        raise UsageError(f"{at}.expires must be a date without quotes, such as 2026-12-31, not {_show(value)}")
+        raise UsageError(f"{at}.expires must be a date without quotes, such as 2026-12-31, not {shown(value)}")
     return value
 
 
@@ -281,11 +280,3 @@ def _line(text: str, name: str) -> str:
     header = re.compile(rf"""^[ \t]*\[[ \t]*waiver[ \t]*\.[ \t]*(["']?){re.escape(name)}\1[ \t]*\]""", re.MULTILINE)
     found = header.search(text)
     return "" if found is None else f", line {text.count(chr(10), 0, found.start()) + 1}"
-
-
-def _show(value: object) -> str:
-    try:
-        text = json.dumps(value)
-    except (TypeError, ValueError):
-        text = str(value)
-    return text if len(text) <= 80 else text[:80] + "…"
