@@ -183,15 +183,7 @@ def lowering() -> dict[str, JSON]:
 def _ask_per_chip(command: Sequence[str]) -> tuple[dict[str, dict[str, JSON]], str]:
     """Return the answers by chip, and why a chip without one has none."""
     try:
-        child = subprocess.run(
-            command,
-            capture_output=True,
-            text=True,
-            errors="replace",
-            timeout=_LOWERING_TIMEOUT,
-            stdin=subprocess.DEVNULL,
-            check=False,
-        )
+        child = environment.captured(command, _LOWERING_TIMEOUT)
         printed, status, complaint = child.stdout, child.returncode, child.stderr.strip().splitlines()[-1:]
     except subprocess.TimeoutExpired as late:
         printed = late.stdout.decode(errors="replace") if isinstance(late.stdout, bytes) else late.stdout or ""

@@ -16,7 +16,7 @@ import re
 import shutil
 import subprocess
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from tilegate import __version__
@@ -121,15 +121,7 @@ def probe_torch() -> Mapping[str, JSON]:
     """
     failure: dict[str, JSON] = {"torch": None, "cuda": None, "rocm": None, "devices": []}
     try:
-        child = subprocess.run(
-            [sys.executable, "-P", "-c", _PROBE],
-            capture_output=True,
-            text=True,
-            errors="replace",
-            timeout=_PROBE_TIMEOUT,
-            stdin=subprocess.DEVNULL,
-            check=False,
-        )
+        child = captured([sys.executable, "-P", "-c", _PROBE], _PROBE_TIMEOUT)
     except subprocess.TimeoutExpired:
         return {**failure, "error": f"importing torch took longer than {_PROBE_TIMEOUT:.0f} s"}
     lines = child.stdout.strip().splitlines()
@@ -176,21 +168,31 @@ def compiler_path(target: str) -> str | None:
     return None
 
 
+def captured(command: Sequence[str], timeout: float) -> subprocess.CompletedProcess[str]:
+    """Run a command that reads nothing, and return what it printed, whatever its exit status.
+
+    Raises:
+        OSError: it cannot be started.
+        TimeoutExpired: it took longer than `timeout` seconds, and was killed.
+    """
+    return subprocess.run(
+        command,
+        capture_output=True,
+        text=True,
+        errors="replace",
+        timeout=timeout,
+        stdin=subprocess.DEVNULL,
+        check=False,
+    )
+
+
 @functools.cache
 def tool_version(path: str | None) -> str | None:
     """Return the line of ``path --version`` that holds the version; None if the tool is absent or fails."""
     if path is None:
         return None
     try:
-        shown = subprocess.run(
-            [path, "--version"],
-            capture_output=True,
-            text=True,
-            errors="replace",
-            timeout=_TOOL_TIMEOUT,
-            stdin=subprocess.DEVNULL,
-            check=False,
-        )
+        shown = captured([path, "--version"], _TOOL_TIMEOUT)
     except (OSError, subprocess.TimeoutExpired):
         return None
     lines = [line.strip() for line in shown.stdout.splitlines() if re.search(r"\d+\.\d+", line)]

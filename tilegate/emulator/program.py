@@ -20,7 +20,7 @@ from pathlib import Path
 
 from tilegate.emulator.source import Parameter, dynamic_lds_names, mark_static_lds, parameters_of
 from tilegate.emulator.toolchain import EmulatorError, Toolchain, toolchain
-from tilegate.environment import package_version
+from tilegate.environment import captured, package_version
 
 SUPPORTED = ("gfx90a", "gfx942", "gfx950")
 
@@ -234,15 +234,7 @@ def _build_kernel(
 
 def _call(command: Sequence[str]) -> subprocess.CompletedProcess[str]:
     try:
-        return subprocess.run(
-            command,
-            capture_output=True,
-            text=True,
-            errors="replace",
-            timeout=_TIMEOUT,
-            stdin=subprocess.DEVNULL,
-            check=False,
-        )
+        return captured(command, _TIMEOUT)
     except subprocess.TimeoutExpired:
         raise UnsupportedKernel(f"the compiler took longer than {_TIMEOUT:.0f} s") from None
 

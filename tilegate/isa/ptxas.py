@@ -9,7 +9,7 @@ import tempfile
 from dataclasses import dataclass
 from pathlib import Path
 
-from tilegate.environment import compiler_path, tool_version
+from tilegate.environment import captured, compiler_path, tool_version
 from tilegate.isa.figures import dynamic_lds_of
 from tilegate.isa.store import Store, key_of
 from tilegate.isa.toolchain import ToolchainError
@@ -92,15 +92,7 @@ def _compile(source: str, arch: str, nvcc: str) -> str:
         path.write_text(source, encoding="utf-8")
         command = [nvcc, "-std=c++17", "-O3", "-w", "-cubin", f"-arch={arch}{suffix}", "-Xptxas", "-v", *includes]
         try:
-            done = subprocess.run(
-                [*command, "-o", str(Path(folder, "kernel.cubin")), str(path)],
-                capture_output=True,
-                text=True,
-                errors="replace",
-                timeout=_TIMEOUT,
-                stdin=subprocess.DEVNULL,
-                check=False,
-            )
+            done = captured([*command, "-o", str(Path(folder, "kernel.cubin")), str(path)], _TIMEOUT)
         except subprocess.TimeoutExpired:
             raise ValueError(f"nvcc took longer than {_TIMEOUT:.0f} s") from None
     if done.returncode != 0:

@@ -19,7 +19,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from tilegate.environment import compiler_path, package_version, tool_version
+from tilegate.environment import captured, compiler_path, package_version, tool_version
 from tilegate.files import UsageError
 from tilegate.protocol.artifacts import JSON
 
@@ -99,15 +99,7 @@ class Toolchain:
             text, listing = Path(folder, "kernel.hip"), Path(folder, "kernel.s")
             text.write_text(source, encoding="utf-8")
             try:
-                done = subprocess.run(
-                    [*self.command, "-S", "-o", str(listing), str(text)],
-                    capture_output=True,
-                    text=True,
-                    errors="replace",
-                    timeout=_TIMEOUT,
-                    stdin=subprocess.DEVNULL,
-                    check=False,
-                )
+                done = captured([*self.command, "-S", "-o", str(listing), str(text)], _TIMEOUT)
             except subprocess.TimeoutExpired:
                 raise CompileError(f"the compiler took longer than {_TIMEOUT:.0f} s") from None
             if done.returncode != 0 or not listing.is_file():
