@@ -9,7 +9,7 @@ arrays on the stack, and the loop is a plain nest.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 
@@ -61,25 +61,23 @@ def dialect_for(name: str) -> Dialect:
             transposes_v=False,
             exp2=T.exp2,
         )
+    cuda = Dialect(
+        "cuda",
+        alloc_tile=T.alloc_shared,
+        alloc_accumulator=T.alloc_fragment,
+        parallel=T.Parallel,
+        stages_output=True,
+        transposes_v=False,
+        exp2=T.exp2,
+    )
     if name == "cuda":
-        return Dialect(
-            name,
-            alloc_tile=T.alloc_shared,
-            alloc_accumulator=T.alloc_fragment,
-            parallel=T.Parallel,
-            stages_output=True,
-            transposes_v=False,
-            exp2=T.exp2,
-        )
+        return cuda
     if name == "hip":
         # HIP's exp2f keeps subnormal results, with four instructions around the one that computes. The terms of a row's
         # softmax are at most 1 and one of them is 1: it loses none above 2**-126.
-        return Dialect(
-            name,
-            alloc_tile=T.alloc_shared,
-            alloc_accumulator=T.alloc_fragment,
-            parallel=T.Parallel,
-            stages_output=True,
+        return replace(
+            cuda,
+            name=name,
             transposes_v=True,
             exp2=lambda x: T.call_extern("float32", "__builtin_amdgcn_exp2f", x),
         )

@@ -5,7 +5,6 @@ from __future__ import annotations
 import argparse
 import contextlib
 import json
-import re
 import sys
 import tempfile
 from datetime import UTC, datetime
@@ -13,7 +12,7 @@ from pathlib import Path
 from typing import Any, TypedDict, Unpack
 from urllib.parse import quote
 
-from tilegate import __version__, emulator, files, trees
+from tilegate import __version__, emulator, files, invocation, trees
 from tilegate.emulate import table
 from tilegate.emulate.survey import ALL, SCHEMA, Kernel, missing_seam, survey
 from tilegate.files import UsageError
@@ -113,16 +112,14 @@ def run(args: argparse.Namespace) -> int:
     if len(words) > 1:
         raise UsageError(f"one expression at a time, not {' and '.join(map(repr, words))}; 'one|other' finds both")
     pattern = words[0] if words else None
-    with contextlib.suppress(re.error):
-        re.compile(pattern or "")
-        try:
-            emulator.toolchain()
-            archs = _archs(args.arch)
-            return _diff(args, archs, pattern) if diff else _show(args, archs, pattern)
-        except emulator.ToolchainMissing as error:
-            print(f"tilegate: {error}", file=sys.stderr)
-            return EXIT_ENVIRONMENT
-    raise UsageError(f"{pattern!r} is not a regular expression")
+    invocation.pattern(pattern)
+    try:
+        emulator.toolchain()
+        archs = _archs(args.arch)
+        return _diff(args, archs, pattern) if diff else _show(args, archs, pattern)
+    except emulator.ToolchainMissing as error:
+        print(f"tilegate: {error}", file=sys.stderr)
+        return EXIT_ENVIRONMENT
 
 
 def _archs(text: str) -> tuple[str, ...]:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import argparse
 import contextlib
 import json
-import re
 import sys
 import tempfile
 from collections.abc import Iterator, Sequence
@@ -13,7 +12,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from tilegate import __version__, files, trees
+from tilegate import __version__, files, invocation, trees
 from tilegate.config import load_config
 from tilegate.files import UsageError
 from tilegate.isa import table
@@ -169,13 +168,11 @@ def survey_of(args: argparse.Namespace, rev: str) -> tuple[Survey, trees.Revisio
 
 def toolchains_of(args: argparse.Namespace) -> tuple[Toolchain, ...]:
     """Return a compiler for every chip asked for. Raises ToolchainError, UsageError."""
-    with contextlib.suppress(re.error):
-        re.compile(args.bench or "")
-        archs = dict.fromkeys(part.strip() for part in args.arch.split(",") if part.strip())
-        for arch in archs:
-            chip_of(arch)
-        return tuple(find_toolchain(arch, args.compiler) for arch in archs)
-    raise UsageError(f"-b {args.bench!r} is not a regular expression")
+    invocation.pattern(args.bench)
+    archs = dict.fromkeys(part.strip() for part in args.arch.split(",") if part.strip())
+    for arch in archs:
+        chip_of(arch)
+    return tuple(find_toolchain(arch, args.compiler) for arch in archs)
 
 
 @contextlib.contextmanager
