@@ -1,6 +1,7 @@
 """Gate known changes on a real device: equal ones, slower ones, a faster one. Does the gate say what is true?
 
     python scripts/gate_proof/on_device.py --target cuda --out DIR [--minutes 9]
+    python scripts/gate_proof/on_device.py --target cuda --out DIR --whole    # the largest tier: how long does it take?
 
 In a temporary clone, three commits beside HEAD, each of which changes one line of the attention kernel:
 
@@ -9,6 +10,7 @@ In a temporary clone, three commits beside HEAD, each of which changes one line 
 - `slower`: one kernel (one specialisation in one tile) walks over about 1/36 more key tiles, which the mask then hides. Work
   as a real mistake would add it; every result stays right.
 - `much slower`: the same with 1/10. As the base of a gate to HEAD it makes HEAD an improvement.
+- `few equal` (with --whole): operands swapped in the kernels of head dimension 64 alone, a few percent of all cases.
 
 Each gate's samples, verdict and report land in DIR, and DIR/summary.json in the end. A gate that is there already is not
 run again, so the same command continues; --minutes bounds how long new ones are started.
@@ -46,6 +48,7 @@ SUBJECTS = {
 }
 CASES = "latency_forward.*adaptive"
 TIER = "smoke"
+ALL_CASES = "latency_forward"  # of the largest tier
 COPIED = ("tilekernels", "tilegate", "benchmarks", "pyproject.toml", "asv.conf.json")
 ANCHOR = "            T.copy(Q[entry, first_row : first_row + block_m, head, :], q)\n"
 
@@ -59,6 +62,7 @@ class Plan:
         base, head: names of commits.
         expected: the gate's exit status.
         wanted: the verdict that the subject's case should get.
+        tier: which cases.
     """
 
     name: str
@@ -66,6 +70,13 @@ class Plan:
     head: str
     expected: int
     wanted: str
+    tier: str = TIER
+
+
+WHOLE = [
+    Plan("whole-few", "HEAD", "few equal", 0, "unchanged", "full"),
+    Plan("whole-equal", "HEAD", "equal", 0, "pass", "full"),
+]
 
 
 def plans(rounds: int) -> list[Plan]:
@@ -103,6 +114,16 @@ def more_tiles(target: str, one_in: int) -> demo.Change:
     )
 
 
+def few_equal() -> demo.Change:
+    """Return the change that swaps operands where `demo.EQUAL` does, in kernels of head dimension 64 alone."""
+    return dataclasses.replace(
+        demo.EQUAL,
+        name="few equal",
+        message="Swap the operands of the running maximum for head dimension 64",
+        after=f"{demo.EQUAL.after} if head_dim == 64 else {demo.EQUAL.before.partition(' = ')[2]}",
+    )
+
+
 def make_commits(clone: Path, target: str, one_in: int) -> dict[str, str]:
     """Make the commits in the clone; return them by name."""
     # The change names the tile by all its fields.
@@ -113,6 +134,7 @@ def make_commits(clone: Path, target: str, one_in: int) -> dict[str, str]:
     return {
         "HEAD": demo.git(clone, "rev-parse", "HEAD"),
         "equal": demo.commit(demo.EQUAL, clone),
+        "few equal": demo.commit(few_equal(), clone),
         "slower": demo.commit(more_tiles(target, one_in), clone),
         "much slower": demo.commit(more_tiles(target, max(1, one_in * 3 // 10)), clone),
     }
@@ -135,7 +157,14 @@ def clone_or_copy(clone: Path, console: Console) -> None:
 def gate(plan: Plan, commits: dict[str, str], clone: Path, out: Path, args: argparse.Namespace) -> dict[str, Any]:
     """Run one gate; return what it said, beside what is true."""
     command = [sys.executable, "-m", "tilegate.cli", "gate", "--base", commits[plan.base], "--head", commits[plan.head]]
-    command += ["--target", args.target, "--tier", TIER, "-b", args.bench or CASES]
+    command += [
+        "--target",
+        args.target,
+        "--tier",
+        plan.tier,
+        "-b",
+        args.bench or (CASES if plan.tier == TIER else ALL_CASES),
+    ]
     command += ["--no-emulate"]  # nothing but time is in question here
     environment = demo.own_environment() | {
         "PYTHONPATH": os.pathsep.join(filter(None, [str(ROOT), os.environ.get("PYTHONPATH")]))
@@ -167,7 +196,7 @@ def summarise(plan: Plan, status: int, seconds: float, out: Path, subject: tuple
     changed = sorted(name for name, case in cases.items() if case["role"] == "gated")
     subjects = {name: {k: cases[name][k] for k in ("verdict", "ratio", "interval", "replicates")} for name in named}
     # What the changed kernel is used for may be called; nothing else may. Equal code: nothing at all.
-    only_there = not called if plan.head == "equal" else set(called) <= set(changed)
+    only_there = not called if plan.head.endswith("equal") else set(called) <= set(changed)
     found |= {
         "verdict": verdict["verdict"],
         "reason": verdict["reason"],
@@ -175,6 +204,8 @@ def summarise(plan: Plan, status: int, seconds: float, out: Path, subject: tuple
         "called": {name: cases[name]["ratio"] for name in called},
         "changed": len(changed),
         "controls": verdict["controls"]["count"],
+        "cases": len(cases),
+        "stages": verdict["stages"],
         "own_seconds": round(sum(verdict["stages"].values()), 1),  # without waiting for other runs on the device
         "right": status == plan.expected
         and only_there
@@ -219,6 +250,7 @@ def main() -> int:
     parser.add_argument("--minutes", type=float, default=60.0, help="start no further gate after this long")
     parser.add_argument("--one-in", type=int, default=36, metavar="N", help="additional key tiles (default: 1 in 36)")
     parser.add_argument("-b", "--bench", metavar="REGEX", help="other cases than the subject's and some beside it")
+    parser.add_argument("--whole", action="store_true", help="two gates over the largest tier, between equal commits")
     parser.add_argument("--toy", action="store_true", help="settings for a noisy CPU: promise 10 %%, 1 tile in 4")
     args = parser.parse_args()
     out = args.out.resolve()
@@ -232,7 +264,7 @@ def main() -> int:
             if args.toy:
                 demo.settle(clone, console)
             commits = make_commits(clone, args.target, 4 if args.toy else args.one_in)
-            for plan in plans(args.rounds):
+            for plan in WHOLE if args.whole else plans(args.rounds):
                 finished = out / plan.name / "summary.json"
                 if finished.is_file():
                     found.append(json.loads(finished.read_text(encoding="utf-8")))

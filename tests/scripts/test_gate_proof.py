@@ -91,15 +91,15 @@ def test_the_additional_tiles_fit_the_kernel_of_today():
     compile(source.replace(change.before, change.after), KERNEL, "exec")
 
 
-def test_additional_tiles_change_the_text_of_one_kernel_only(monkeypatch, tmp_path):
-    on_device = script("on_device")
+def changed_kernels(change, monkeypatch, tmp_path):
+    """All kernels of the CPU's workloads by head dimension and tile, and of those the ones whose text a change changes."""
     import tilekernels
     from benchmarks.problems import problem
     from benchmarks.workloads import WORKLOADS
     from tilekernels.dialect import dialect_for
 
-    change = on_device.more_tiles("cpu", 4)
-    source = (ROOT / KERNEL).read_text()
+    source = (ROOT / KERNEL).read_text().replace("import math\n", "import dataclasses\nimport math\n", 1)
+    assert source.count(change.before) == 1
 
     def generated(text, kernel, folder):
         folder.mkdir(exist_ok=True)
@@ -117,19 +117,33 @@ def test_additional_tiles_change_the_text_of_one_kernel_only(monkeypatch, tmp_pa
     for work in WORKLOADS:
         if "cpu" in work.targets and work.tier in ("smoke", "full"):
             kernel = tilekernels.forward_kernel(problem(work), policy="adaptive", device="cpu")
-            kernels[kernel.problem_key, kernel.tile] = (work.id, kernel)
-    text = source.replace("import math\n", "import dataclasses\nimport math\n", 1)
-    changed = [
-        work
-        for work, kernel in kernels.values()
-        if generated(text, kernel, tmp_path / "before")
-        != generated(text.replace(change.before, change.after), kernel, tmp_path / "after")
-    ]
-    assert len(kernels) > 2
+            kernels[kernel.problem_key, kernel.tile] = kernel
+    changed = source.replace(change.before, change.after)
+    return set(kernels), {
+        key
+        for key, kernel in kernels.items()
+        if generated(source, kernel, tmp_path / "before") != generated(changed, kernel, tmp_path / "after")
+    }
+
+
+def test_additional_tiles_change_the_text_of_one_kernel_only(monkeypatch, tmp_path):
+    on_device = script("on_device")
+    import tilekernels
+    from benchmarks.problems import problem
+    from benchmarks.workloads import workload
+
+    kernels, changed = changed_kernels(on_device.more_tiles("cpu", 4), monkeypatch, tmp_path)
     wanted = tilekernels.forward_kernel(
-        problem(next(w for w in WORKLOADS if w.id == on_device.SUBJECTS["cpu"][0])), policy="adaptive", device="cpu"
+        problem(workload(on_device.SUBJECTS["cpu"][0])), policy="adaptive", device="cpu"
     )
-    assert changed == [kernels[wanted.problem_key, wanted.tile][0]]
+    assert len(kernels) > 2
+    assert changed == {(wanted.problem_key, wanted.tile)}
+
+
+def test_a_few_equal_kernels_are_those_of_one_head_dimension(monkeypatch, tmp_path):
+    kernels, changed = changed_kernels(script("on_device").few_equal(), monkeypatch, tmp_path)
+    assert changed == {key for key in kernels if key[0][0] == 64}
+    assert changed < kernels
 
 
 def test_what_was_run_first_tells_most():
