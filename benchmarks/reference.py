@@ -110,12 +110,12 @@ def check(
     for chunk in chunks:
         expected, expected_lse = chunk.attend(problem, torch.float64)
         plain, _ = chunk.attend(problem, q.dtype)
-        _, plain_lse = chunk.attend(problem, torch.float32)
         empty = expected_lse == -math.inf
         compared_out.add(
             chunk.of_rows(out), expected, plain, _rounding(expected.to(q.dtype)) + weight_error, empty[..., None]
         )
         if lse is not None:
+            plain_lse = chunk.lse(problem, torch.float32)
             allowance = _rounding(expected_lse.float()) + dot_product_error / 2
             compared_lse.add(chunk.of_lse(lse), expected_lse, plain_lse, allowance, empty)
     shape = f"q {tuple(q.shape)}, k {tuple(k.shape)}, {str(q.dtype).removeprefix('torch.')}, causal={causal}"
@@ -166,6 +166,18 @@ class _Chunk:
 
     def attend(self, problem: _Problem, dtype: torch.dtype) -> tuple[torch.Tensor, torch.Tensor]:
         """Plain attention of this chunk with every intermediate in `dtype`: (group, rows, head_dim), (group, rows)."""
+        scores, values = self._scores(problem, dtype)
+        lse = scores.logsumexp(dim=-1)
+        # softmax of a row of -inf is NaN
+        out = scores.softmax(dim=-1).masked_fill(lse[..., None] == -math.inf, 0.0) @ values
+        return out, lse
+
+    def lse(self, problem: _Problem, dtype: torch.dtype) -> torch.Tensor:
+        """The second of what `attend` returns."""
+        return self._scores(problem, dtype)[0].logsumexp(dim=-1)
+
+    def _scores(self, problem: _Problem, dtype: torch.dtype) -> tuple[torch.Tensor, torch.Tensor]:
+        """Scores (group, rows, keys) and values (keys, head_dim), without the keys that no row of the chunk sees."""
         offset = self.seqlen_k - self.seqlen_q
         visible = min(self.seqlen_k, max(0, self.last + offset)) if problem.causal else self.seqlen_k
         rows = self.of_rows(problem.q).to(dtype)
@@ -175,10 +187,7 @@ class _Chunk:
             row = torch.arange(self.first, self.last, device=rows.device)[:, None]
             hidden = torch.arange(visible, device=rows.device) > row + offset
             scores = scores.masked_fill(hidden, -math.inf)
-        lse = scores.logsumexp(dim=-1)
-        # softmax of a row of -inf is NaN
-        out = scores.softmax(dim=-1).masked_fill(lse[..., None] == -math.inf, 0.0) @ values
-        return out, lse
+        return scores, values
 
 
 def _chunks(q: torch.Tensor, k: torch.Tensor) -> Iterator[_Chunk]:

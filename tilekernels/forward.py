@@ -41,6 +41,7 @@ class ForwardKernel:
         self.tile = tile
         self._compiled: CompiledKernel | None = None
         self._compiling = threading.Lock()
+        self._artifacts: tuple[LoweredKernel, ...] | None = None
 
     def launch(  # noqa: PLR0917 - the kernel's own argument list, on the path that is timed
         self,
@@ -85,7 +86,9 @@ class ForwardKernel:
         Raises:
             CompilationError: TileLang cannot generate the kernel.
         """
-        return (lower(self.prim_func(), self.chip.arch),)
+        if self._artifacts is None:  # a tenth of a second or more, and hundreds of cases may share the kernel
+            self._artifacts = (lower(self.prim_func(), self.chip.arch),)
+        return self._artifacts
 
     def prim_func(self) -> Any:
         """The TileLang kernel."""
