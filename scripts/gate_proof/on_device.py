@@ -2,6 +2,7 @@
 
     python scripts/gate_proof/on_device.py --target cuda --out DIR [--minutes 9]
     python scripts/gate_proof/on_device.py --target cuda --out DIR --whole    # the largest tier: how long does it take?
+    python scripts/gate_proof/on_device.py --target cuda --out DIR --calls    # calls: Python code alone changes
 
 In a temporary clone, three commits beside HEAD, each of which changes one line of the attention kernel:
 
@@ -11,6 +12,8 @@ In a temporary clone, three commits beside HEAD, each of which changes one line 
   as a real mistake would add it; every result stays right.
 - `much slower`: the same with 1/10. As the base of a gate to HEAD it makes HEAD an improvement.
 - `few equal` (with --whole): operands swapped in the kernels of head dimension 64 alone, a few percent of all cases.
+- `commented`, `checks twice`, `forgetful`, `waits` (with --calls): the public function with a comment more; checking its
+  arguments twice; without its memory of which tile a problem gets; waiting for the device in the end. All kernels stay.
 
 Each gate's samples, verdict and report land in DIR, and DIR/summary.json in the end. A gate that is there already is not
 run again, so the same command continues; --minutes bounds how long new ones are started.
@@ -48,7 +51,7 @@ SUBJECTS = {
 }
 CASES = "latency_forward.*adaptive"
 TIER = "smoke"
-ALL_CASES = "latency_forward"  # of the largest tier
+FUNCTION, CHOICE = "tilekernels/functional.py", "tilekernels/forward.py"
 COPIED = ("tilekernels", "tilegate", "benchmarks", "pyproject.toml", "asv.conf.json")
 ANCHOR = "            T.copy(Q[entry, first_row : first_row + block_m, head, :], q)\n"
 
@@ -62,7 +65,9 @@ class Plan:
         base, head: names of commits.
         expected: the gate's exit status.
         wanted: the verdict that the subject's case should get.
-        tier: which cases.
+        tier: which cases, together with
+        cases: an expression.
+        subject: parameters of the case that is to get it; None: those of `SUBJECTS`.
     """
 
     name: str
@@ -71,11 +76,30 @@ class Plan:
     expected: int
     wanted: str
     tier: str = TIER
+    cases: str = CASES
+    subject: tuple[str, ...] | None = None
 
 
 WHOLE = [
-    Plan("whole-few", "HEAD", "few equal", 0, "unchanged", "full"),
-    Plan("whole-equal", "HEAD", "equal", 0, "pass", "full"),
+    Plan("whole-few", "HEAD", "few equal", 0, "unchanged", "full", "latency_forward"),
+    Plan("whole-equal", "HEAD", "equal", 0, "pass", "full", "latency_forward"),
+]
+CALLS = [
+    Plan(
+        f"calls-{head.replace(' ', '-')}",
+        "HEAD",
+        head,
+        expected,
+        wanted,
+        cases="call_attention",
+        subject=("decode", "new"),
+    )
+    for head, expected, wanted in (
+        ("commented", 0, "pass"),
+        ("checks twice", 1, "regressed"),
+        ("forgetful", 1, "regressed"),
+        ("waits", 1, "regressed"),
+    )
 ]
 
 
@@ -124,6 +148,34 @@ def few_equal() -> demo.Change:
     )
 
 
+def calls_changed() -> dict[str, tuple[str, str, str]]:
+    """Return by name of the commit: a file, its text that is replaced (there once), and the replacement."""
+    problem = "    problem = _problem(q, k, v, causal)\n"
+    end = "    return (out, lse) if return_lse else out\n"
+    memory = "@functools.lru_cache(maxsize=4096)  # choosing a tile takes longer than everything else before a launch\n"
+    return {
+        "commented": (FUNCTION, problem, f"    # A comment.\n{problem}"),
+        "checks twice": (FUNCTION, problem, problem * 2),
+        "forgetful": (CHOICE, memory, ""),
+        "waits": (FUNCTION, end, f"    if q.is_cuda:\n        torch.cuda.synchronize()\n{end}"),
+    }
+
+
+def commit_text(clone: Path, name: str, change: tuple[str, str, str]) -> str:
+    """Commit a change of `calls_changed` on top of the clone's branch; return the commit. Raises demo.DemoError."""
+    path, before, after = change
+    file = clone / path
+    text = file.read_text(encoding="utf-8")
+    if text.count(before) != 1:
+        raise demo.DemoError(f"{path} does not hold {before!r} exactly once; adapt {Path(__file__).name}")
+    demo.git(clone, "checkout", "--quiet", "--detach")
+    file.write_text(text.replace(before, after), encoding="utf-8")
+    demo.git(clone, "commit", "--quiet", "--message", name.capitalize(), "--", path)
+    made = demo.git(clone, "rev-parse", "HEAD")
+    demo.git(clone, "checkout", "--quiet", "HEAD^")
+    return made
+
+
 def make_commits(clone: Path, target: str, one_in: int) -> dict[str, str]:
     """Make the commits in the clone; return them by name."""
     # The change names the tile by all its fields.
@@ -135,6 +187,7 @@ def make_commits(clone: Path, target: str, one_in: int) -> dict[str, str]:
         "HEAD": demo.git(clone, "rev-parse", "HEAD"),
         "equal": demo.commit(demo.EQUAL, clone),
         "few equal": demo.commit(few_equal(), clone),
+        **{name: commit_text(clone, name, change) for name, change in calls_changed().items()},
         "slower": demo.commit(more_tiles(target, one_in), clone),
         "much slower": demo.commit(more_tiles(target, max(1, one_in * 3 // 10)), clone),
     }
@@ -178,12 +231,12 @@ def gate(plan: Plan, commits: dict[str, str], clone: Path, out: Path, args: argp
     (out / "log.txt").write_text(done.stdout + done.stderr, encoding="utf-8")
     shutil.rmtree(out / "logs", ignore_errors=True)
     shutil.rmtree(out / "work", ignore_errors=True)
-    found = summarise(plan, done.returncode, seconds, out, SUBJECTS[args.target])
+    found = summarise(plan, done.returncode, seconds, out, plan.subject or SUBJECTS[args.target])
     (out / "summary.json").write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
     return found
 
 
-def summarise(plan: Plan, status: int, seconds: float, out: Path, subject: tuple[str, str]) -> dict[str, Any]:
+def summarise(plan: Plan, status: int, seconds: float, out: Path, subject: tuple[str, ...]) -> dict[str, Any]:
     """Compare a gate's verdict with what is true, and pack its samples."""
     found: dict[str, Any] = {**dataclasses.asdict(plan), "status": status, "seconds": round(seconds, 1), "right": False}
     try:
@@ -196,7 +249,7 @@ def summarise(plan: Plan, status: int, seconds: float, out: Path, subject: tuple
     changed = sorted(name for name, case in cases.items() if case["role"] == "gated")
     subjects = {name: {k: cases[name][k] for k in ("verdict", "ratio", "interval", "replicates")} for name in named}
     # What the changed kernel is used for may be called; nothing else may. Equal code: nothing at all.
-    only_there = not called if plan.head.endswith("equal") else set(called) <= set(changed)
+    only_there = not called if plan.expected == 0 and plan.wanted != "improved" else set(called) <= set(changed)
     found |= {
         "verdict": verdict["verdict"],
         "reason": verdict["reason"],
@@ -251,6 +304,7 @@ def main() -> int:
     parser.add_argument("--one-in", type=int, default=36, metavar="N", help="additional key tiles (default: 1 in 36)")
     parser.add_argument("-b", "--bench", metavar="REGEX", help="other cases than the subject's and some beside it")
     parser.add_argument("--whole", action="store_true", help="two gates over the largest tier, between equal commits")
+    parser.add_argument("--calls", action="store_true", help="gates of what calls cost their caller")
     parser.add_argument("--toy", action="store_true", help="settings for a noisy CPU: promise 10 %%, 1 tile in 4")
     args = parser.parse_args()
     out = args.out.resolve()
@@ -264,7 +318,7 @@ def main() -> int:
             if args.toy:
                 demo.settle(clone, console)
             commits = make_commits(clone, args.target, 4 if args.toy else args.one_in)
-            for plan in WHOLE if args.whole else plans(args.rounds):
+            for plan in WHOLE if args.whole else CALLS if args.calls else plans(args.rounds):
                 finished = out / plan.name / "summary.json"
                 if finished.is_file():
                     found.append(json.loads(finished.read_text(encoding="utf-8")))

@@ -146,6 +146,16 @@ def test_a_few_equal_kernels_are_those_of_one_head_dimension(monkeypatch, tmp_pa
     assert changed < kernels
 
 
+def test_changes_of_the_public_function_fit_the_one_of_today():
+    on_device = script("on_device")
+    changes = on_device.calls_changed()
+    assert set(changes) == {plan.head for plan in on_device.CALLS}
+    for path, before, after in changes.values():
+        source = (ROOT / path).read_text()
+        assert source.count(before) == 1
+        compile(source.replace(before, after), path, "exec")
+
+
 def test_what_was_run_first_tells_most():
     names = [plan.name for plan in script("on_device").plans(5)]
     assert names[:3] == ["slower-1", "equal-1", "faster-1"]
