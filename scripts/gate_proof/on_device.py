@@ -216,7 +216,7 @@ def gate(plan: Plan, commits: dict[str, str], clone: Path, out: Path, args: argp
         "--tier",
         plan.tier,
         "-b",
-        args.bench or (CASES if plan.tier == TIER else ALL_CASES),
+        args.bench or plan.cases,
     ]
     command += ["--no-emulate"]  # nothing but time is in question here
     environment = demo.own_environment() | {
@@ -262,7 +262,7 @@ def summarise(plan: Plan, status: int, seconds: float, out: Path, subject: tuple
         "own_seconds": round(sum(verdict["stages"].values()), 1),  # without waiting for other runs on the device
         "right": status == plan.expected
         and only_there
-        and all(case["verdict"] == plan.wanted for case in subjects.values()),
+        and {case["verdict"] for case in subjects.values()} == {plan.wanted},
     }
     samples = out / "samples.json"
     with lzma.open(out / "samples.json.xz", "wt", encoding="utf-8", preset=9) as file:
