@@ -23,6 +23,11 @@ verify_origin(tilekernels)
 SELECTION = selection()
 DEVICE = "cpu" if SELECTION.target == "cpu" else "cuda"  # torch calls AMD's GPUs cuda, too
 
+if DEVICE == "cpu":
+    # The kernels use one thread, and the reference's tensors are small: on a shared machine, where a thread may wait
+    # for a core, OpenMP makes an operation on them take milliseconds instead of a fraction of one.
+    torch.set_num_threads(1)
+
 
 class Forward:
     """One launch of the forward kernel, on inputs and into outputs that are there already."""

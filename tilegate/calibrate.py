@@ -29,6 +29,7 @@ from tilegate.budget import Budget
 from tilegate.config import GateConfig, load_config
 from tilegate.disturbance import Patience
 from tilegate.files import UsageError
+from tilegate.measured import of_turns
 from tilegate.noise import CaseNoise, Needs
 from tilegate.progress import Reporter
 from tilegate.protocol import TARGETS, TIERS
@@ -196,7 +197,7 @@ def _open_partial(path: Path, described: Mapping[str, Any], *, fresh: bool) -> d
     """Continue the calibration that was interrupted, or start one.
 
     The document: `described`, and for each case its version, what kept it from being measured, and its replicates: for each
-    pair who was first, and the medians of both turns in seconds.
+    pair who was first, and the seconds of both turns.
 
     Raises:
         UsageError: what is there belongs to another calibration, or is damaged.
@@ -279,7 +280,7 @@ def _replicate(calibration: _Calibration, names: Sequence[str], title: str) -> N
                     crew = None
                 else:
                     budget.paid(name, _PAIRS, time.monotonic() - started)
-                    cases[name]["replicates"].append(_medians(measured["pairs"]))
+                    cases[name]["replicates"].append(_turns(measured, crew.target))
                 calibration.save()
                 phase.done(name if cases[name]["failure"] is None else f"{name}: failed")
     finally:
@@ -302,13 +303,11 @@ def _start(calibration: _Calibration, names: Sequence[str]) -> Crew:
     return crew
 
 
-def _medians(pairs: Sequence[Mapping[str, Any]]) -> list[list[float]]:
-    """Return order and median seconds of both turns of each pair that nothing disturbed."""
-    return [
-        [pair["order"], float(np.median(pair["base"])), float(np.median(pair["head"]))]
-        for pair in pairs
-        if "disturbed" not in pair
-    ]
+def _turns(result: Mapping[str, Any], target: str) -> list[list[float]]:
+    """Return order and seconds of both turns of each pair of `duet.measure` that nothing disturbed."""
+    pairs = [pair for pair in result["pairs"] if "disturbed" not in pair]
+    base, head = of_turns(pairs, target, result["recorded"])
+    return [[pair["order"], float(b), float(h)] for pair, b, h in zip(pairs, base, head, strict=True)]
 
 
 # --- the profile ------------------------------------------------------------------------------------------------------

@@ -100,7 +100,8 @@ class GateConfig:
         max_replicates: replicates after which an undecided case is called inconclusive; they double until then.
         controls: how many cases with identical code are timed all the same, as negative controls.
         min_launches, max_launches, turn_seconds: one turn of one side is as many launches as fit in `turn_seconds`, but
-            at least `min_launches` and at most `max_launches`; both sides of a case get the same number.
+            at least `min_launches` and at most `max_launches`; both sides of a case get the same number. Where several
+            launches make one time (recordings, short calls), these are numbers of times.
         warm_up_seconds: launches before the first turn of a case in a fresh process.
 
     Patience (seconds; beyond it the worker is killed and the case is broken):

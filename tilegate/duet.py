@@ -1,5 +1,8 @@
 """Duet timing: two processes, one a commit, take turns of a few launches, so that whatever the machine does meets both.
 
+On the CPU they alternate launch by launch (docs/gate.md, "On a CPU"): what else a shared machine does comes and goes within
+a turn, and so meets both turns alike.
+
 (Bulej et al., Duet benchmarking, ICPE 2020; there the two run at the same time, here in turns, since they share one
 device.)
 """
@@ -89,6 +92,14 @@ class Turns:
             raise SideError(side, WorkerError("error", message, None))
         return times
 
+    def alternately(self, sides: Sequence[str], launches: int) -> dict[str, list[float]]:
+        """Take the turns of several sides at once, one launch each, again and again. Raises SideError."""
+        taken: dict[str, list[float]] = {side: [] for side in sides}
+        for _ in range(launches):
+            for side in sides:
+                taken[side] += self.turn(side, 1)
+        return taken
+
     def state(self, side: str) -> dict[str, Any]:
         """Return what the sensors say. Raises SideError."""
         found: dict[str, Any] = self.ask(side, "state", self.config.measure_timeout)
@@ -134,11 +145,15 @@ def measure(
     pending, measured, in_a_row = _orders(pairs, order), [], 0
     while pending:
         head_first = pending.pop(0)
+        in_order = SIDES[::-1] if head_first else SIDES
         turn = {}
-        for side in reversed(SIDES) if head_first else SIDES:
-            turn[side] = turns.turn(side, launches)
-            if watched:
-                state[side] = turns.state(side)
+        if crew.target == "cpu":
+            turn = turns.alternately(in_order, launches)
+        else:
+            for side in in_order:
+                turn[side] = turns.turn(side, launches)
+                if watched:
+                    state[side] = turns.state(side)
         pair = {"order": head_first, "base": turn["base"], "head": turn["head"]}
         measured.append(pair)
         if not watched:

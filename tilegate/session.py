@@ -328,6 +328,11 @@ class Crew:
         """End the workers."""
         self.close()
 
+    @property
+    def target(self) -> str:
+        """What is measured: "cpu", "cuda" or "hip"."""
+        return next(iter(self.stages.values())).target
+
     def start(self) -> None:
         """Start all workers that are not running, at once."""
         for name in self.stages:

@@ -45,6 +45,11 @@ def log_ratios(base: Sequence[Sequence[float]], head: Sequence[Sequence[float]])
     return ratios
 
 
+def fastest(turns: Sequence[Sequence[float]]) -> Array:
+    """Return the shortest time of every turn, given the seconds of each launch."""
+    return np.array([min(turn) for turn in turns], dtype=np.float64)
+
+
 def medians(turns: Sequence[Sequence[float]]) -> Array:
     """Return the median of every turn, given the seconds of each launch.
 

@@ -56,8 +56,8 @@ def test_patience_ends(monkeypatch):
 class Crew:
     """Workers of one microsecond-exact machine; `sensors(turn)` is what they read after so many turns."""
 
-    def __init__(self, sensors, seconds=1e-3, recordable=("base", "head")):
-        self.sensors, self.seconds, self.recordable = sensors, seconds, recordable
+    def __init__(self, sensors, seconds=1e-3, recordable=("base", "head"), target="cuda"):
+        self.sensors, self.seconds, self.recordable, self.target = sensors, seconds, recordable, target
         self.turns: list[str] = []
         self.asked: list[tuple[str, str]] = []
         self.recorded: set[str] = set()
@@ -130,6 +130,26 @@ def test_short_launches_are_recorded_if_both_sides_can_be(seconds, recordable, r
     assert result["recorded"] == (RECORDED if recorded else 1)
     assert {len(pair[side]) for pair in pairs for side in ("base", "head")} == {launches}
     assert not recorded or launches == -(-CONFIG.turn_seconds // (RECORDED * seconds))
+
+
+def test_on_the_cpu_the_sides_alternate_launch_by_launch_each_first_in_half_of_the_pairs():
+    crew = Crew(lambda turns: {}, target="cpu")
+    result = _measure(crew)
+    trial = 2  # turns, which decide the number of launches
+    launches = CONFIG.min_launches
+    taken = crew.turns[trial:]
+    for number, pair in enumerate(result["pairs"]):
+        first, second = ("head", "base") if pair["order"] else ("base", "head")
+        assert taken[2 * launches * number :][: 2 * launches] == [first, second] * launches
+        assert len(pair["base"]) == len(pair["head"]) == launches
+    assert len(taken) == 2 * launches * len(result["pairs"])
+    assert sum(pair["order"] for pair in result["pairs"]) == len(result["pairs"]) // 2
+
+
+def test_on_a_gpu_a_turn_is_taken_at_once():
+    crew = Crew(lambda turns: {})
+    pairs = _measure(crew)["pairs"]
+    assert len(crew.turns) == 2 + 2 * len(pairs)
 
 
 def test_the_side_that_failed_is_named():

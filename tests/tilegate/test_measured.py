@@ -5,10 +5,12 @@ import dataclasses
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from sample_builder import CONFIG, case, document, pairs, side
 
 from tilegate import cli, files, judge, report, roofline
-from tilegate.measured import measured
+from tilegate.measured import measured, of_turns
 
 STILL = {"control": case(role="control", seed=9)}
 H200 = {"fingerprint": "f" * 64, "device": {"name": "NVIDIA H200"}}
@@ -286,6 +288,17 @@ def test_what_was_decided_in_time_is_decided():
 # --- what is timed ----------------------------------------------------------------------------------------------------
 
 
+@given(st.lists(st.tuples(st.floats(1e-6, 1), st.floats(1e-6, 1)), min_size=3, max_size=20), st.floats(1, 1e3))
+def test_on_the_cpu_the_fastest_launch_of_a_turn_counts_and_elsewhere_the_median(launches, slower):
+    base, head = zip(*launches, strict=True)
+    for target, recorded, centre in (("cpu", 1, min), ("cpu", 64, np.median), ("cuda", 1, np.median)):
+        turns = of_turns([{"base": base, "head": head}], target, recorded)
+        assert [float(t[0]) for t in turns] == [pytest.approx(centre(base)), pytest.approx(centre(head))]
+    # Whatever else the machine does meanwhile adds to launches, and adds nothing to what counts.
+    disturbed = [t if i == base.index(min(base)) else slower * t for i, t in enumerate(base)]
+    assert of_turns([{"base": disturbed, "head": head}], "cpu", 1)[0][0] == min(base)
+
+
 def test_recorded_launches_and_calls_have_a_bias_of_their_own():
     built = case(seed=3)
     alone = measured(built, CONFIG, "cuda")
@@ -293,6 +306,7 @@ def test_recorded_launches_and_calls_have_a_bias_of_their_own():
     for replicate in built["replicates"]:
         replicate["recorded"] = 32
     assert measured(built, CONFIG, "cuda").bias == pytest.approx(CONFIG.bias["recorded"].at(alone.base_seconds))
+    assert measured(built, CONFIG, "cpu").bias == CONFIG.bias["cpu"].at(alone.base_seconds)  # there are no recordings
     del built["replicates"][0]["recorded"]
     assert measured(built, CONFIG, "cuda").bias == alone.bias  # one that was not recorded is enough
     built["benchmark"] = "calls.Attention.call_attention"
