@@ -178,6 +178,11 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
         metavar="FILE",
         help="the noise of this machine, as `tilegate calibrate` wrote it (default: the base's `noise_profile`, if it names one)",
     )
+    parser.add_argument(
+        "--skip-unfit-noise",
+        action="store_true",
+        help="if the noise profile is of another machine or too old: say so and gate without one",
+    )
     parser.add_argument("--repo", type=Path, default=Path(), metavar="DIR", help="the repository (default: this one)")
     parser.add_argument("--json", action="store_true", help="print the verdict as JSON instead of a table")
     parser.set_defaults(run=run)
@@ -236,7 +241,13 @@ def _prepare(args: argparse.Namespace, scratch: Path) -> Comparison:
         described = environment.describe(target)
     except environment.NoDeviceError as error:
         raise UsageError(str(error)) from None
-    profile = _noise_profile(args.noise_profile, repository, base, config, described)
+    try:
+        profile = _noise_profile(args.noise_profile, repository, base, config, described)
+    except UsageError as error:
+        if not args.skip_unfit_noise:
+            raise
+        print(f"tilegate: gating without a noise profile: {error}", file=sys.stderr)
+        profile = None
     return Comparison(
         base,
         head,

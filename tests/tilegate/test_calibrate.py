@@ -113,6 +113,10 @@ def test_a_profile_of_another_machine_is_refused_before_anything_is_measured(toy
     (tmp_path / "old.json").write_text(json.dumps(document))
     outcome = toy.gate("base", "HEAD", "--noise-profile", str(tmp_path / "old.json"))
     assert (outcome.status, "days old" in outcome.err) == (2, True)
+    outcome = toy.gate("base", "HEAD", "--noise-profile", str(tmp_path / "old.json"), "--skip-unfit-noise", *BOTH)
+    assert "gating without a noise profile" in outcome.err
+    assert "days old" in outcome.err
+    assert outcome.verdict["noise_profile"] is None
 
     toy.config(noise_profile="nowhere.json")
     outcome = toy.gate("base", "HEAD")
