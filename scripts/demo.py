@@ -9,7 +9,6 @@ from __future__ import annotations
 import argparse
 import json
 import os
-import re
 import subprocess
 import sys
 import tempfile
@@ -27,9 +26,6 @@ PASSED, REGRESSED = 0, 1
 # Enough to see both outcomes in minutes: prompts under the causal mask, and one case that neither has a mask nor is
 # touched by the slower commit.
 CASES = r"-(s96|s127|s128|s64-full)', 'adaptive'"
-# A CPU that is shared, and be it with a browser, is noisy: the promise of 3 % would take long, or end "inconclusive". The
-# slower commit costs several times these. A gate reads its settings from the base, so this is part of the base here.
-SETTINGS = {"promise": 0.10, "regression": 0.06, "replicate_regression": 0.04, "tolerated": 0.03, "screen": 0.03}
 FAULTS = (2, 3)  # of the call or the kernel; no noise leads to these
 
 
@@ -86,7 +82,6 @@ def main(arguments: list[str] | None = None) -> int:
     try:
         with tempfile.TemporaryDirectory(prefix="tilegate-demo-") as folder:
             clone = clone_head(ROOT, Path(folder, "tilekernels"), console)
-            settle(clone, console)
             kept = [give(change, clone, out / change.name, console) for change in (SLOWER, EQUAL)]
     except DemoError as error:
         console.print(f"[bold red]The demo stopped:[/] {escape(str(error))}")
@@ -110,34 +105,6 @@ def clone_head(repository: Path, clone: Path, console: Console) -> Path:
         console.print("[yellow]There are uncommitted changes: the demo shows HEAD without them.[/]")
     git(repository, "clone", "--quiet", "--depth", "1", repository.as_uri(), str(clone))
     return clone
-
-
-def settle(clone: Path, console: Console) -> None:
-    """Commit the demo's settings of the gate in the clone, as its base.
-
-    Raises:
-        DemoError: pyproject.toml has no `[tool.tilegate]` table.
-    """
-    settings = clone / "pyproject.toml"
-    text = settings.read_text(encoding="utf-8") if settings.is_file() else ""
-    lines = "".join(f"{key} = {value}\n" for key, value in SETTINGS.items())
-
-    def settled(table: re.Match[str]) -> str:
-        kept = re.sub(rf"^({'|'.join(SETTINGS)}) *=.*\n", "", table["keys"], flags=re.MULTILINE)
-        return table["header"] + lines + kept
-
-    # Up to the next table: [[tool.tilegate.overrides]] has keys of the same names.
-    text, found = re.subn(
-        r"^(?P<header>\[tool\.tilegate\]\n)(?P<keys>(?:(?!\[).*\n)*)", settled, text, flags=re.MULTILINE
-    )
-    if not found:
-        raise DemoError("pyproject.toml has no [tool.tilegate] table, so there is nothing to gate")
-    settings.write_text(text, encoding="utf-8")
-    git(clone, "commit", "--quiet", "--all", "--message", "Promise what a workstation can keep")
-    console.print(
-        f"A workstation is no laboratory: here no slowdown of {SETTINGS['promise']:.0%} passes, instead of 3 %.",
-        highlight=False,
-    )
 
 
 def commit(change: Change, clone: Path) -> str:

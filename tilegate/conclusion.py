@@ -148,13 +148,14 @@ def _passed(cases: Entries, controls: Mapping[str, Any], config: GateConfig) -> 
     """Say what a pass means, and nothing that the waived, the not gating and the otherwise judged cases make untrue."""
     judged = [e for e in cases.values() if e["verdict"] in ("pass", "improved", "warning")]
     asides = []
-    if others := sum("promise" in e.get("thresholds", {}) for e in judged):
-        asides.append(f"{others} by a promise of their own")
+    promises = [e.get("thresholds", {}).get("promise", config.promise) for e in judged]
+    if len(set(promises)) > 1:
+        asides.append(f"{sum(p != config.promise for p in promises)} by a promise of their own")
     if waived := sum(e["verdict"] == "waived" for e in cases.values()):
         asides.append(f"{waived} slower and waived")
     if blind := sum(e["verdict"] == "not-gating" for e in cases.values()):
         asides.append(f"{blind} not gating")
-    slower = f"{100 * config.promise:g} % slower"
+    slower = f"{100 * (promises[0] if len(set(promises)) == 1 else config.promise):g} % slower"
     if judged:
         aside = f" ({', '.join(asides)})" if asides else ""
         what = f"None of {cases_in_words(len(judged))} whose code changed is {slower}{aside}"

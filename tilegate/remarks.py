@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -52,14 +53,17 @@ def _named(waivers: Sequence[Mapping[str, Any]]) -> tuple[tuple[str, str], ...]:
 
 
 def _thresholds(verdict: Mapping[str, Any]) -> Iterator[Remark]:
-    others = [(name, entry["thresholds"]) for name, entry in verdict["cases"].items() if "thresholds" in entry]
-    if others:
-        config = verdict["config"]
+    config, alike = verdict["config"], defaultdict[str, list[str]](list)
+    for name, entry in verdict["cases"].items():
+        if own := entry.get("thresholds"):
+            alike[", ".join(f"{key} {100 * own[key]:g} % (not {100 * config[key]:g} %)" for key in own)].append(name)
+    if alike:
+        count = sum(map(len, alike.values()))
         details = tuple(
-            (name, ", ".join(f"{key} {100 * value:g} % (not {100 * config[key]:g} %)" for key, value in own.items()))
-            for name, own in others
+            (names[0] if len(names) == 1 else f"{names[0]} and {len(names) - 1} more", phrase)
+            for phrase, names in alike.items()
         )
-        yield Remark(f"{cases_in_words(len(others))} judged by other thresholds than the run's.", details)
+        yield Remark(f"{cases_in_words(count)} judged by other thresholds than the run's.", details)
 
 
 def _not_gating(verdict: Mapping[str, Any]) -> Iterator[Remark]:

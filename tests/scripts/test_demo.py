@@ -12,7 +12,6 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
-from tilegate.config import load_config
 
 ROOT = Path(__file__).parents[2]
 SPEC = importlib.util.spec_from_file_location("demo", ROOT / "scripts" / "demo.py")
@@ -33,8 +32,7 @@ def repository(tmp_path, monkeypatch):
     """A repository of two commits with today's kernel, on a machine where git knows nobody."""
     folder = tmp_path / "repository"
     (folder / demo.KERNEL).parent.mkdir(parents=True)
-    for file in (demo.KERNEL, "pyproject.toml"):
-        (folder / file).write_text((ROOT / file).read_text())
+    (folder / demo.KERNEL).write_text((ROOT / demo.KERNEL).read_text())
     subprocess.run(["git", "init", "--quiet", str(folder)], check=True)
     identity = ["-c", "user.name=t", "-c", "user.email=t@example.org"]
     run_git(folder, "add", ".")
@@ -128,28 +126,6 @@ def test_a_kernel_that_has_moved_on_is_named(repository, tmp_path):
     (clone / demo.KERNEL).write_text("# rewritten\n")
     with pytest.raises(demo.DemoError, match=r"attention_forward\.py does not hold .* exactly once"):
         demo.commit(demo.SLOWER, clone)
-
-
-def test_the_settings_are_the_bases_and_valid(repository, tmp_path):
-    text = (repository / "pyproject.toml").read_text().replace("[tool.tilegate]\n", "[tool.tilegate]\npromise = 0.02\n")
-    (repository / "pyproject.toml").write_text(text)
-    run_git(repository, "-c", "user.name=t", "-c", "user.email=t@example.org", "commit", "-qam", "three")
-    clone = demo.clone_head(repository, tmp_path / "clone", console())
-    demo.settle(clone, console())
-    config = load_config(run_git(clone, "show", "HEAD:pyproject.toml"))
-    assert {key: getattr(config, key) for key in demo.SETTINGS} == demo.SETTINGS
-    assert config.package == "tilekernels"
-    assert config.overrides == load_config((ROOT / "pyproject.toml").read_text()).overrides
-    assert run_git(clone, "diff", "--name-only", "HEAD^", "HEAD") == "pyproject.toml"
-    made = demo.commit(demo.SLOWER, clone)
-    assert run_git(clone, "rev-parse", f"{made}^") == run_git(clone, "rev-parse", "HEAD")
-
-
-def test_without_settings_there_is_nothing_to_gate(repository, tmp_path):
-    clone = demo.clone_head(repository, tmp_path / "clone", console())
-    (clone / "pyproject.toml").write_text("[project]\n")
-    with pytest.raises(demo.DemoError, match=r"no \[tool\.tilegate\] table"):
-        demo.settle(clone, console())
 
 
 def test_it_gates_masked_cases_and_an_unmasked_one():

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from sample_builder import CONFIG, case, document, side
 
 from tilegate import advice, config, files, judge
+from tilegate.remarks import remarks
 from tilegate.waivers import Waiver
 
 RUN = datetime.date(2026, 1, 1)  # of the documents that `document` builds
@@ -174,8 +175,17 @@ def test_a_case_is_judged_by_its_override_and_the_verdict_says_so():
     assert verdict["exit_code"] == 0
     assert verdict["cases"]["slow"]["thresholds"] == {"promise": 0.2, "regression": 0.1}
     assert "thresholds" not in verdict["cases"]["fine"]  # other numbers of pairs are no other thresholds
-    assert "(1 by a promise of their own)" in verdict["reason"]
+    assert "None of 2 cases whose code changed is 3 % slower (1 by a promise of their own)" in verdict["reason"]
     assert verdict_on(SLOW)["exit_code"] == 1
+
+
+def test_a_pass_names_the_promise_that_all_its_cases_have():
+    alike = dataclasses.replace(CONFIG, overrides=(config.Override("*", {"promise": 0.2, "regression": 0.1}),))
+    verdict = verdict_on(SLOW, configuration=alike)
+    assert "None of 2 cases whose code changed is 20 % slower;" in verdict["reason"]
+    (remark,) = remarks(verdict)
+    assert remark.text == "3 cases judged by other thresholds than the run's."  # the control, too
+    assert remark.details == (("slow and 2 more", "promise 20 % (not 3 %), regression 10 % (not 1.8 %)"),)
 
 
 def test_an_override_decides_how_much_is_measured():
