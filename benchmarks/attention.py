@@ -38,6 +38,9 @@ class Forward:
     timeout = 600.0
     warmup_time = 0.05 if SELECTION.target == "cpu" else 0.3
     sample_time = 0.2 if SELECTION.target == "cpu" else 0.5
+    checked_scores = 1 << 31
+    """What `check` compares: 28 heads of 8k rows and keys in full. In double precision four times as much takes an H200 a
+    second, longer than the timing of the case; the tests do it."""
 
     def setup(self, workload_id: str, policy: str) -> None:
         """Compile the kernel and draw the inputs, in as many copies as leave none of them in a cache."""
@@ -67,7 +70,8 @@ class Forward:
         """Compare output and LSE with the reference, on inputs that no launch has seen; raises WrongResult."""
         inputs, outputs = qkv(self.workload, DEVICE, draw=1), _outputs(self.workload)
         self._kernel.launch(*inputs, *outputs, self._scale)
-        reference.check(*inputs, *outputs, causal=self.workload.causal, softmax_scale=self._scale)
+        scale, limit = self._scale, self.checked_scores
+        reference.check(*inputs, *outputs, causal=self.workload.causal, softmax_scale=scale, limit=limit)
 
     def work(self, workload_id: str, policy: str) -> dict[str, int]:
         """Return what one launch computes and moves; needs no `setup`."""
