@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from tilegate.ci import binding, history, publish, settings
+from tilegate.ci import binding, history, labels, publish, settings
 
 ROOT = Path(__file__).parents[2]
 GITHUB = ROOT / ".github"
@@ -29,8 +29,8 @@ def steps(path):
     return [step for job in load(path)["jobs"].values() for step in job["steps"]]
 
 
-def test_the_five_workflows_are_there():
-    names = ["bench-main.yml", "bench-nightly.yml", "bench-pr.yml", "bench-report.yml", "ci.yml"]
+def test_the_six_workflows_are_there():
+    names = ["bench-main.yml", "bench-nightly.yml", "bench-pr.yml", "bench-report.yml", "ci.yml", "runner-image.yml"]
     assert [path.name for path in WORKFLOWS] == names
 
 
@@ -69,18 +69,34 @@ def test_rights_to_write_are_where_no_code_of_others_is():
         ("bench-report", "report"): {"checks", "pull-requests"},
         ("bench-main", "keep"): {"contents"},
         ("bench-main", "deploy"): {"pages", "id-token"},
+        ("bench-nightly", "keep"): {"contents"},
         ("bench-nightly", "triage"): {"issues"},
+        ("runner-image", "build"): {"packages"},
+        ("runner-image", "propose"): {"contents", "issues"},
     }
 
 
 def test_only_the_report_reacts_with_rights_to_what_others_do():
     for path in WORKFLOWS:
-        triggers = set(load(path)["on"])
-        assert (
-            not {"pull_request_target", "issue_comment", "pull_request_review", "issues", "repository_dispatch"}
-            & triggers
-        )
-        assert ("workflow_run" in triggers) == (path.name == "bench-report.yml")
+        triggers = load(path)["on"]
+        assert not {"issue_comment", "pull_request_review", "issues", "repository_dispatch"} & set(triggers)
+        both = {"workflow_run", "pull_request_target"} & set(triggers)
+        assert both == ({"workflow_run", "pull_request_target"} if path.name == "bench-report.yml" else set())
+
+
+def test_the_report_reacts_to_labels_of_ours_alone():
+    """For a label GitHub wants the role "triage"; opening and pushing are everybody's."""
+    workflow = load(GITHUB / "workflows" / "bench-report.yml")
+    assert workflow["on"]["pull_request_target"] == {"types": ["labeled", "unlabeled"]}
+    prefix = re.search(r"startsWith\(github\.event\.label\.name, '(.*?)'\)", workflow["jobs"]["report"]["if"])[1]
+    assert labels.WAIVER.startswith(prefix)
+    assert labels.WORKFLOWS.startswith(prefix)
+
+
+def test_an_image_is_built_and_proposed_from_main_alone():
+    jobs = load(GITHUB / "workflows" / "runner-image.yml")["jobs"]
+    assert jobs["build"]["if"] == "github.ref == 'refs/heads/main'"
+    assert jobs["propose"]["needs"] == "build"
 
 
 def test_the_report_sees_the_default_branch_and_nothing_else():
@@ -96,6 +112,7 @@ HARMLESS = {
     "github.event.pull_request.base.sha",
     "github.event.pull_request.head.sha",
     "github.event.pull_request.number",
+    "github.event.label.name",  # whoever may make labels words it; it is compared, and goes no further
     "github.event.workflow_run.head_sha",
     "github.event.workflow_run.event",
     "github.event_name",
@@ -103,11 +120,13 @@ HARMLESS = {
     "github.token",
     "matrix.python",
     "needs.admit.outputs.environment",
+    "needs.build.outputs.image",
     "needs.plan.outputs.measure",
     "needs.keep.result",
     "needs.measure.result",
     "needs.site.result",
     "steps.admit.outputs.environment",
+    "steps.image.outputs.image",
     "steps.plan.outputs.measure",
     "steps.deployment.outputs.page_url",
 }
@@ -118,6 +137,7 @@ def test_expressions_bring_in_nothing_that_a_stranger_can_word(path):
     text = re.sub(r"#.*$", "", path.read_text(), flags=re.MULTILINE)
     used = set(re.findall(r"\b(?:github|needs|steps|vars|secrets|inputs|matrix|env|runner)\.[\w.-]+", text))
     assert {name for name in used if not name.endswith(".yml")} <= HARMLESS
+    assert "label.name" not in text.replace("startsWith(github.event.label.name, ", "")
     assert "vars." not in text  # GitHub does not pass them to pull requests from forks
     assert "secrets" not in text
 
@@ -133,6 +153,7 @@ COMMANDS = (
     "make ",
     "bash .ci/run",
     "sudo apt-get ",
+    "sudo rm -rf /usr/local/lib/android ",
     "npm ci ",
     ".venv/bin/tilegate ",
     "judge/.venv/bin/tilegate ",
@@ -200,15 +221,18 @@ def test_a_pull_request_is_judged_by_the_tool_of_its_base_at_the_commit_that_was
     for name in ("plan", "measure"):
         job = load(BENCH_PR)["jobs"][name]
         checkouts = [step["with"] for step in job["steps"] if step.get("uses", "").startswith("actions/checkout@")]
+        earlier = {"earlier": publish.BRANCH} if name == "measure" else {}
         assert {checkout["path"]: checkout["ref"] for checkout in checkouts} == {
             "judge": "${{ github.event.pull_request.base.sha }}",
             "change": "${{ github.event.pull_request.head.sha }}",  # a hash: a later push changes nothing here
+            **earlier,
         }
     jobs = load(BENCH_PR)["jobs"]
     (install,) = [step for step in jobs["plan"]["steps"] if step["name"] == "Install the judge"]
     assert install["run"] == "make -C judge setup"
     (measure,) = [step for step in jobs["measure"]["steps"] if step["name"].startswith("Measure")]
     assert measure["working-directory"] == "judge"
+    assert f'--noise "../earlier/{publish.noise_file("$MACHINE")}" ' in measure["run"]
     assert set(jobs["measure"]["needs"]) == {"admit", "plan"}
 
 

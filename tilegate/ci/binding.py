@@ -6,18 +6,23 @@ that its results are shown in, nor the commits that they are compared with.
 
 from __future__ import annotations
 
+import datetime
 from dataclasses import dataclass
 from typing import Any
 from urllib.parse import quote
 
 from tilegate import waivers
-from tilegate.ci.event import FinishedRun
+from tilegate.ci import labels
+from tilegate.ci.event import FinishedRun, Labelled, moment, run_of
 from tilegate.ci.github import Client
 from tilegate.ci.plan import measured_paths, suite_path
 from tilegate.config import GateConfig, load_config
 from tilegate.files import UsageError
 
-WORKFLOW = ".github/workflows/bench-pr.yml"
+WORKFLOWS = ".github/workflows"
+WORKFLOW = f"{WORKFLOWS}/bench-pr.yml"
+SAMPLES = "samples"
+"""The artifact with what was measured."""
 _FOLDER, _LINK = "040000", "120000"  # modes in git's trees
 # What a change may edit but not decide by: named in the comment, so that nobody wonders why an edit has no effect.
 _RULES = ("pyproject.toml", waivers.FILE, "tilegate", ".github")
@@ -38,10 +43,12 @@ class Bound:
         base, base_tree: where the change left the base branch: what it is measured against.
         head, head_tree: the change.
         config: the tip's.
-        waived: the tip's, and the head's, of which none counts: they tell which expired ones the change removes.
+        waived: the tip's, and the head's, which tell which expired ones the change removes.
+        waived_by: the maintainer whose label lets the head's waivers count, None: they do not.
         package_same, suite_same: base and head have the same package (suite).
         suite_current: the base's suite is still the tip's.
         workflow_same: the change leaves alone the workflow that measured it.
+        workflows_unread: it edits workflows, and no maintainer's label says that somebody has read the edit.
         edits: which of the files that rule the gate the change edits.
     """
 
@@ -54,10 +61,12 @@ class Bound:
     head_tree: str
     config: GateConfig
     waived: tuple[waivers.Waiver, ...]
+    waived_by: str | None
     package_same: bool
     suite_same: bool
     suite_current: bool
     workflow_same: bool
+    workflows_unread: bool
     edits: tuple[str, ...]
 
 
@@ -86,6 +95,7 @@ def bind(client: Client, run: FinishedRun) -> Bound:
     if settings is None:
         raise UsageError(f"the base branch has no pyproject.toml at {tip['sha'][:12]}")
     config = load_config(settings)
+    since = _measured(client, run) if pull["labels"] else run.created
     listing = _Trees(client)
     suite = suite_path(config)
 
@@ -104,18 +114,41 @@ def bind(client: Client, run: FinishedRun) -> Bound:
         head_tree=head_tree,
         config=config,
         waived=_waivers(client, tip["sha"], run.head),
+        waived_by=labels.given_by(client, pull, labels.WAIVER, since),
         package_same=all(same(path) for path in measured_paths(config) if path != suite),
         suite_same=same(suite),
         suite_current=same(suite, base_tree, tip_tree),
         workflow_same=same(WORKFLOW),
+        workflows_unread=not same(WORKFLOWS) and labels.given_by(client, pull, labels.WORKFLOWS, since) is None,
         edits=tuple(path for path in (suite, *_RULES) if not same(path)),
     )
+
+
+def newest_run(client: Client, of: Labelled) -> FinishedRun | None:
+    """Return the newest run that measured the head of a pull request, None if there is none or it has not ended.
+
+    Raises:
+        UsageError: GitHub does not answer as it should.
+    """
+    path = f"/actions/workflows/{WORKFLOW.rpartition('/')[2]}/runs"
+    runs = list(client.pages(path, "workflow_runs", head_sha=of.head, event="pull_request"))
+    newest = max(runs, key=lambda run: int(run["id"]), default=None)
+    if newest is None or newest["status"] != "completed":
+        return None
+    return run_of(newest, "completed", of.repository, of.default_branch)
 
 
 def approved(client: Client, run: FinishedRun) -> bool:
     """Return whether somebody approved a run of a fork. An approval is for one run, and a run is for one commit."""
     reviews = client.get(f"/actions/runs/{run.id}/approvals")
     return any(review["state"] == "approved" for review in reviews)
+
+
+def _measured(client: Client, run: FinishedRun) -> datetime.datetime:
+    """Return when the samples of a run were handed over; where there are none, when the run was created."""
+    found = client.pages(f"/actions/runs/{run.id}/artifacts", "artifacts")
+    times = [moment(each["created_at"]) for each in found if each["name"] == SAMPLES]
+    return max(times, default=run.created)
 
 
 def _waivers(client: Client, tip: str, head: str) -> tuple[waivers.Waiver, ...]:

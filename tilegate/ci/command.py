@@ -6,6 +6,7 @@ import argparse
 import datetime
 import os
 import sys
+from collections.abc import Mapping
 from pathlib import Path
 
 from tilegate.files import UsageError
@@ -26,7 +27,83 @@ with rights, never near code of strangers:
   tilegate ci report     samples of a finished run -> checks and comment of its pull request
   tilegate ci publish    results -> branch and site
   tilegate ci triage     samples of the nightly gate -> issues
+  tilegate ci image      build the measuring container, propose its digest for .github/bench.toml
+
+examples:
+  tilegate ci run --release --unconfined --target cpu --tier smoke --out /tmp/samples    main against the last release
+  tilegate ci publish --site . --assets .github/site/node_modules                        the site of the results at hand
+  tilegate ci report --help                                                              each has examples of its own
+
+`admit`, `plan`, `report`, and `run` without an option that says what to measure, read the event that started them from the
+file that GITHUB_EVENT_PATH names. What talks to GitHub takes GITHUB_TOKEN and GITHUB_REPOSITORY from the environment.
 """
+
+# What each command does and how it is called, for its --help.
+_HELP = {
+    "admit": (
+        "which environment a measuring job needs, if there may be one",
+        "Reads .github/bench.toml of the base and says in which environment the job may measure: `bench` for this\n"
+        "repository's own commits, that of forks for theirs, none if there is no machine. Sets the output `environment`.",
+        ("GITHUB_EVENT_PATH=event.json tilegate ci admit --settings .github/bench.toml",),
+    ),
+    "plan": (
+        "which cases a pull request changes, found without a GPU",
+        "Generates and compiles the kernels at both sides of a pull request and writes plan.json. Sets the output `measure`.",
+        ("GITHUB_EVENT_PATH=event.json tilegate ci plan --repo . --out /tmp/plan",),
+    ),
+    "run": (
+        "measure in a container, keep samples only",
+        "Without an option that says what: the pull request of the event against the point where it left its base.",
+        (
+            "tilegate ci run --settings .github/bench.toml --repo ../change --out ../samples    as bench-pr.yml does",
+            "tilegate ci run --release --settings .github/bench.toml --out /tmp/samples         HEAD against the last tag",
+            "tilegate ci run --calibrate --unconfined --target cpu --tier smoke --out /tmp/noise",
+            "tilegate ci run --backfill --unconfined --results .asv/results --target cpu --tier smoke --out /tmp/results",
+        ),
+    ),
+    "scrub": (
+        "leave the machine as it was found",
+        "Removes this runner's containers and scratch files. Exit status 5 if something is left: a process on the GPU, say.",
+        ("tilegate ci scrub", "tilegate ci scrub ../change ../samples    these folders, too"),
+    ),
+    "history": (
+        "run asv over commits (inside the container of `run --backfill`)",
+        "Needs asv; the host of a runner has none, so `run --backfill` calls this in the container.",
+        ("tilegate ci history --clone /tmp/clone --commits hashes --machine mi300x",),
+    ),
+    "report": (
+        "checks and comment of a pull request, from what its run left",
+        "For the event of a run of bench-pr.yml, or of a label of ours, which has the last run judged again. Believes the\n"
+        "head commit that GitHub states and nothing else; judges the samples anew.",
+        (
+            "GITHUB_EVENT_PATH=event.json GITHUB_TOKEN=… GITHUB_REPOSITORY=owner/name tilegate ci report",
+            "tilegate ci report --target hip --tier pr --arch gfx942 --machine mi300x    the defaults",
+        ),
+    ),
+    "publish": (
+        "keep results on a branch; build the site",
+        "Takes only files that look exactly like asv's results, or a noise profile. The site loads nothing from elsewhere.",
+        (
+            "tilegate ci publish --keep ../delivered --branch ../bench-results",
+            "tilegate ci publish --noise noise.json --branch ../bench-results --machine mi300x",
+            "tilegate ci publish --site . --assets .github/site/node_modules",
+        ),
+    ),
+    "image": (
+        "build the measuring container; propose its digest",
+        "The change that enters the digest waits on a branch, and an issue leads to it; nothing is entered by itself.",
+        (
+            "GITHUB_REPOSITORY=owner/name GITHUB_SHA=$(git rev-parse HEAD) tilegate ci image --recipe .github/runner",
+            "tilegate ci image --recipe .github/runner --push                      and push it, with GITHUB_TOKEN",
+            "tilegate ci image --recipe .github/runner --propose ghcr.io/…@sha256:…    enter one that was pushed",
+        ),
+    ),
+    "triage": (
+        "open, update and close issues of regressed kernels",
+        "One issue a kernel that is slower than at the last release; closed when it has recovered.",
+        ("tilegate ci triage --samples nightly/samples/samples.json",),
+    ),
+}
 
 
 def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
@@ -35,16 +112,31 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
         "ci", help="what GitHub's workflows do", description=DESCRIPTION, formatter_class=argparse.RawDescriptionHelpFormatter
     )  # fmt: skip
     commands = parser.add_subparsers(dest="ci_command", metavar="COMMAND", required=True)
+    added = {name: _add_command(commands, name) for name in _HELP}
+    _add_measuring(added)
+    _add_publishing(added)
 
-    admit = commands.add_parser("admit", help="which environment a measuring job needs, if there may be one")
-    admit.add_argument("--settings", type=Path, required=True, metavar="FILE", help="the base's .github/bench.toml")
 
-    plan = commands.add_parser("plan", help="which cases a pull request changes, found without a GPU")
+def _add_command(commands: argparse._SubParsersAction[argparse.ArgumentParser], name: str) -> argparse.ArgumentParser:
+    short, long, examples = _HELP[name]
+    text = "\n".join(
+        [f"{short[0].upper()}{short[1:]}.", "", long, "", "examples:", *(f"  {line}" for line in examples)]
+    )
+    return commands.add_parser(
+        name, help=short, description=text, formatter_class=argparse.RawDescriptionHelpFormatter
+    )  # fmt: skip
+
+
+def _add_measuring(added: Mapping[str, argparse.ArgumentParser]) -> None:
+    added["admit"].add_argument(
+        "--settings", type=Path, required=True, metavar="FILE", help="the base's .github/bench.toml"
+    )
+    plan = added["plan"]
     _add_repository(plan)
     plan.add_argument("--arch", default="gfx942", help="the chip that it is compiled for (default: gfx942)")
     plan.add_argument("--out", type=Path, required=True, metavar="DIR", help="gets plan.json")
 
-    run = commands.add_parser("run", help="measure in a container, keep samples only")
+    run = added["run"]
     _add_repository(run)
     what = run.add_mutually_exclusive_group()
     what.add_argument("--backfill", action="store_true", help="the commits of this branch that have no results yet")
@@ -60,32 +152,51 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
     run.add_argument(
         "--minutes", type=float, default=110.0, metavar="N", help="the most that it may take (default: 110)"
     )
-    run.add_argument("--results", type=Path, metavar="DIR", help="with --backfill: asv's results so far")
-    run.add_argument("--machine", default="mi300x", help="with --backfill: asv's name for this machine")
     run.add_argument(
-        "--limit", type=int, default=30, metavar="N", help="with --backfill: how many commits to look back"
+        "--noise", type=Path, metavar="FILE", help="noise profile to gate by, if it is there and fits this machine"
+    )
+    run.add_argument("--results", type=Path, metavar="DIR", help="with --backfill: asv's results so far")
+    _add_machine(run)
+    run.add_argument(
+        "--limit",
+        type=int,
+        default=30,
+        metavar="N",
+        help="with --backfill: how many commits to look back (default: 30)",
     )
 
-    scrub = commands.add_parser("scrub", help="leave the machine as it was found")
-    scrub.add_argument("folders", type=Path, nargs="*", metavar="DIR", help="folders to remove")
+    added["scrub"].add_argument("folders", type=Path, nargs="*", metavar="DIR", help="folders to remove")
 
-    history = commands.add_parser("history", help="run asv over commits (inside the container of `run --backfill`)")
+    history = added["history"]
     history.add_argument("--clone", type=Path, required=True, metavar="DIR", help="the repository to run asv in")
     history.add_argument("--commits", type=Path, required=True, metavar="FILE", help="hashes, one a line")
     history.add_argument("--machine", required=True, help="asv's name for this machine")
 
-    report = commands.add_parser("report", help="checks and comment of a pull request, from what its run left")
+
+def _add_publishing(added: Mapping[str, argparse.ArgumentParser]) -> None:
+    report = added["report"]
     _add_measured(report)
-    report.add_argument("--arch", default="gfx942", help="the chip of the compiled kernels (default: gfx942)")
+    report.add_argument("--arch", default="gfx942", help="the chip, compiled for and measured on (default: gfx942)")
+    _add_machine(report)
     report.add_argument("--checkout", type=Path, default=Path(), metavar="DIR", help="the default branch's files")
 
-    publish = commands.add_parser("publish", help="keep results on a branch; build the site")
+    publish = added["publish"]
     publish.add_argument("--keep", type=Path, metavar="DIR", help="result files to add to the branch of results")
-    publish.add_argument("--branch", type=Path, metavar="DIR", help="with --keep: a checkout of that branch")
+    publish.add_argument("--noise", type=Path, metavar="FILE", help="noise profile to keep on the branch of results")
+    publish.add_argument("--branch", type=Path, metavar="DIR", help="with --keep, --noise: a checkout of that branch")
+    _add_machine(publish)
     publish.add_argument("--site", type=Path, metavar="DIR", help="build the site of this checkout")
     publish.add_argument("--assets", type=Path, metavar="DIR", help="with --site: node_modules of .github/site")
 
-    triage = commands.add_parser("triage", help="open, update and close issues of regressed kernels")
+    image = added["image"]
+    image.add_argument("--recipe", type=Path, required=True, metavar="DIR", help="the folder with its Dockerfile")
+    doing = image.add_mutually_exclusive_group()
+    doing.add_argument("--push", action="store_true", help="push what was built to the repository's registry")
+    doing.add_argument(
+        "--propose", metavar="IMAGE", help="build nothing: put the change that enters IMAGE on a branch, open an issue"
+    )
+
+    triage = added["triage"]
     _add_repository(triage)
     triage.add_argument("--samples", type=Path, required=True, metavar="FILE", help="samples of `run --release`")
 
@@ -99,6 +210,10 @@ def _add_measured(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--tier", choices=TIERS, default="pr", help="how much is measured (default: pr)")
 
 
+def _add_machine(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--machine", default="mi300x", help="asv's name for the measuring machine (default: mi300x)")
+
+
 def run(args: argparse.Namespace) -> int:
     """Carry out `tilegate ci`; return the exit code. Raises UsageError."""
     return {
@@ -110,6 +225,7 @@ def run(args: argparse.Namespace) -> int:
         "report": _report,
         "publish": _publish,
         "triage": _triage,
+        "image": _image,
     }[args.ci_command](args)
 
 
@@ -148,7 +264,7 @@ def _run(args: argparse.Namespace) -> int:
 
     folder = args.repo.resolve()
     image = None if args.unconfined else container.checked_image(settings.load(args.settings).image)
-    place = measure.Place(folder, args.target, args.tier, args.out.resolve(), image, args.minutes)
+    place = measure.Place(folder, args.target, args.tier, args.out.resolve(), image, args.minutes, args.noise)
     if args.calibrate:
         return measure.calibrate(place)
     if args.backfill:
@@ -182,12 +298,20 @@ def _history(args: argparse.Namespace) -> int:
 
 
 def _report(args: argparse.Namespace) -> int:
-    from tilegate.ci import event, findings, github, outputs, report  # noqa: PLC0415
+    from tilegate.ci import binding, event, findings, github, outputs, report  # noqa: PLC0415
 
-    run = event.finished_run(event.load())
+    client, payload = github.from_environment(), event.load()
+    if "workflow_run" in payload:
+        run = event.finished_run(payload)
+    else:
+        found = binding.newest_run(client, event.labelled(payload))
+        if found is None:
+            print("no run has ended for this commit; the report of the one that ends will see the label")
+            return EXIT_DONE
+        run = found
     today = datetime.datetime.now(datetime.UTC).date()
-    expected = findings.Expected(args.target, args.tier, args.arch, today)
-    outcome = report.publish(github.from_environment(), run, args.checkout, expected)
+    expected = findings.Expected(args.target, args.tier, args.arch, args.machine, today)
+    outcome = report.publish(client, run, args.checkout, expected)
     for finding in outcome.findings:
         outputs.show(finding.summary)
         print(f"{finding.check}: {finding.conclusion}")
@@ -199,11 +323,15 @@ def _report(args: argparse.Namespace) -> int:
 def _publish(args: argparse.Namespace) -> int:
     from tilegate.ci import publish  # noqa: PLC0415
 
-    if (args.keep is None) == (args.site is None):
-        raise UsageError("say either --keep DIR --branch DIR or --site DIR --assets DIR")
+    if sum(what is not None for what in (args.keep, args.noise, args.site)) != 1:
+        raise UsageError("say --keep DIR --branch DIR, or --noise FILE --branch DIR, or --site DIR --assets DIR")
+    if args.site is None and args.branch is None:
+        raise UsageError("--keep and --noise need --branch DIR, a checkout of the branch of results")
+    if args.noise is not None:
+        kept = publish.keep_noise(args.noise, args.branch, args.machine)
+        print(f"the noise of {args.machine} is kept" if kept else "there is no new noise profile")
+        return EXIT_DONE
     if args.keep is not None:
-        if args.branch is None:
-            raise UsageError("--keep needs --branch DIR, a checkout of the branch of results")
         print(f"{publish.keep(args.keep, args.branch)} files are new or changed")
         return EXIT_DONE
     if args.assets is None:
@@ -221,11 +349,36 @@ def _triage(args: argparse.Namespace) -> int:
         return EXIT_DONE
     verdict = judge.judge(files.load_samples(args.samples))
     tag = repository.release_tag(args.repo) or str(verdict["base"]["commit"])[:12]
-    server, number = (os.environ.get(name, "") for name in ("GITHUB_SERVER_URL", "GITHUB_RUN_ID"))
-    url = f"{server}/{os.environ.get('GITHUB_REPOSITORY', '')}/actions/runs/{number}"
-    done = triage.publish(github.from_environment(), verdict, tag.removeprefix("refs/tags/"), url)
+    done = triage.publish(github.from_environment(), verdict, tag.removeprefix("refs/tags/"), _run_url())
     outputs.show(
         f"Nightly: {verdict['reason']} Opened {len(done.opened)}, updated {len(done.updated)}, closed {len(done.closed)}."
     )
     print(f"{verdict['verdict']}: opened {done.opened}, updated {done.updated}, closed {done.closed}")
     return EXIT_DONE
+
+
+def _image(args: argparse.Namespace) -> int:
+    from tilegate.ci import github, image, outputs  # noqa: PLC0415
+
+    base = image.base_of(args.recipe / "Dockerfile")
+    if args.propose:
+        number = image.propose(github.from_environment(), args.propose, base, _run_url())
+        print(
+            "entered already" if number is None else f"issue #{number} leads to the change that enters {args.propose}"
+        )
+        return EXIT_DONE
+    tag = image.build(args.recipe)
+    print(f"built {tag} on {base}")
+    if args.push:
+        pushed = image.push(tag)
+        outputs.set_outputs({"image": pushed})
+        outputs.show(f"Built `{pushed}` on `{base}`.")
+        print(f"pushed {pushed}")
+    return EXIT_DONE
+
+
+def _run_url() -> str:
+    server, repository, number = (
+        os.environ.get(name, "") for name in ("GITHUB_SERVER_URL", "GITHUB_REPOSITORY", "GITHUB_RUN_ID")
+    )  # fmt: skip
+    return f"{server}/{repository}/actions/runs/{number}"

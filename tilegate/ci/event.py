@@ -6,6 +6,7 @@ or an output; branch names are used in one place only, as an escaped parameter o
 
 from __future__ import annotations
 
+import datetime
 import os
 import re
 from collections.abc import Mapping
@@ -43,7 +44,8 @@ class FinishedRun:
 
     Attributes:
         action: "requested", "in_progress" or "completed".
-        id, attempt: of that run.
+        id: of that run.
+        created: when it was; its commit had been pushed by then.
         url: of its page.
         workflow: path of its workflow file.
         event: what started it.
@@ -58,7 +60,7 @@ class FinishedRun:
 
     action: str
     id: int
-    attempt: int
+    created: datetime.datetime
     url: str
     workflow: str
     event: str
@@ -68,6 +70,21 @@ class FinishedRun:
     owner: str | None
     head_repository: int | None
     outside: bool
+    default_branch: str
+
+
+@dataclass(frozen=True)
+class Labelled:
+    """A `pull_request_target` event: a label was set or taken away, for which GitHub wants at least the role "triage".
+
+    Attributes:
+        head: the head commit at that moment.
+        repository: number of this repository.
+        default_branch: of this repository.
+    """
+
+    head: str
+    repository: int
     default_branch: str
 
 
@@ -96,28 +113,58 @@ def pull_request(payload: Mapping[str, Any]) -> PullRequest:
 def finished_run(payload: Mapping[str, Any]) -> FinishedRun:
     """Read a `workflow_run` event. Raises UsageError."""
     try:
-        run, head, here = (
-            payload["workflow_run"],
-            payload["workflow_run"]["head_repository"],
-            payload["repository"]["id"],
-        )
-        return FinishedRun(
-            action=str(payload["action"]),
-            id=_number(run["id"]),
-            attempt=_number(run["run_attempt"]),
-            url=str(run["html_url"]),
-            workflow=str(run["path"]).partition("@")[0],
-            event=str(run["event"]),
-            conclusion=run["conclusion"],
-            head=_hash(run["head_sha"]),
-            branch=run["head_branch"],
-            owner=head["owner"]["login"] if head else None,
-            head_repository=_number(head["id"]) if head else None,
-            outside=head is None or head["id"] != here,
-            default_branch=str(payload["repository"]["default_branch"]),
-        )
+        here = payload["repository"]
+        return run_of(payload["workflow_run"], str(payload["action"]), here["id"], str(here["default_branch"]))
     except (KeyError, TypeError) as error:
         raise UsageError(f"the event is no workflow_run event: {error} is missing") from None
+
+
+def labelled(payload: Mapping[str, Any]) -> Labelled:
+    """Read a `pull_request_target` event of a label. Raises UsageError."""
+    try:
+        here = payload["repository"]
+        if payload["action"] not in ("labeled", "unlabeled"):
+            raise UsageError("the event is of no label")
+        return Labelled(
+            _hash(payload["pull_request"]["head"]["sha"]), _number(here["id"]), str(here["default_branch"])
+        )  # fmt: skip
+    except (KeyError, TypeError) as error:
+        raise UsageError(f"the event is no pull_request_target event: {error} is missing") from None
+
+
+def run_of(run: Mapping[str, Any], action: str, here: int, default_branch: str) -> FinishedRun:
+    """Read a run as the API and events describe it. Raises UsageError, KeyError or TypeError.
+
+    Args:
+        run: the description.
+        action: what happened to it.
+        here: number of this repository.
+        default_branch: of this repository.
+    """
+    head = run["head_repository"]
+    return FinishedRun(
+        action=action,
+        id=_number(run["id"]),
+        created=moment(run["created_at"]),
+        url=str(run["html_url"]),
+        workflow=str(run["path"]).partition("@")[0],
+        event=str(run["event"]),
+        conclusion=run["conclusion"],
+        head=_hash(run["head_sha"]),
+        branch=run["head_branch"],
+        owner=head["owner"]["login"] if head else None,
+        head_repository=_number(head["id"]) if head else None,
+        outside=head is None or head["id"] != here,
+        default_branch=default_branch,
+    )
+
+
+def moment(value: object) -> datetime.datetime:
+    """Read a time as GitHub writes it ("2026-01-10T14:50:00Z"). Raises UsageError."""
+    try:
+        return datetime.datetime.strptime(str(value), "%Y-%m-%dT%H:%M:%SZ").replace(tzinfo=datetime.UTC)
+    except ValueError:
+        raise UsageError(f"GitHub names {str(value)[:80]!r} where a time belongs") from None
 
 
 def _hash(value: object) -> str:

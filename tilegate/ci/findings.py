@@ -7,18 +7,20 @@ so nothing short of a proven pass may end as one of them.
 from __future__ import annotations
 
 import datetime
+import hashlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
-from tilegate import files, judge, report, waivers
-from tilegate.ci import plan
+from tilegate import files, judge, noise, report, waivers
+from tilegate.ci import labels, plan
 from tilegate.ci.binding import Bound
 from tilegate.files import UsageError
 from tilegate.isa import compare
 from tilegate.isa.survey import Survey
 from tilegate.markup import code, prose
+from tilegate.noise import NoiseProfile
 
 LATENCY, ISA = "tilegate/latency", "tilegate/isa"
 SAMPLES_FILE, PLAN_FILE = "samples.json", "plan.json"
@@ -60,13 +62,15 @@ class Expected:
 
     Attributes:
         target, tier: as for `tilegate gate`.
-        arch: the chip of the survey.
+        arch: the chip, of the survey and of the device that was measured on.
+        machine: asv's name for it, by which its noise profile is found.
         today: the day on which waivers must not have expired.
     """
 
     target: str
     tier: str
     arch: str
+    machine: str
     today: datetime.date
 
 
@@ -93,7 +97,7 @@ def refusal(check: str, reason: str, conclusion: Conclusion = "action_required")
     return Finding(check, conclusion, "No verdict", f"## No verdict\n\n{reason[:1].upper()}{reason[1:]}.\n")
 
 
-def latency(bound: Bound, delivery: Delivery, expected: Expected, suite: Path) -> Finding:
+def latency(bound: Bound, delivery: Delivery, expected: Expected, suite: Path, profiles: Sequence[str] = ()) -> Finding:
     """Conclude on the times.
 
     Args:
@@ -101,13 +105,10 @@ def latency(bound: Bound, delivery: Delivery, expected: Expected, suite: Path) -
         delivery: what came.
         expected: how it must have been measured.
         suite: the base branch's suite, in our own checkout.
+        profiles: the texts of our machine's last noise profiles, the newest first.
     """
-    if not bound.workflow_same:
-        return refusal(
-            LATENCY,
-            "the change edits the workflow that measures it, so what was measured proves nothing. Let the edit of "
-            "`.github/workflows/bench-pr.yml` land by itself first",
-        )
+    if (unproven := _unproven(LATENCY, bound)) is not None:
+        return unproven
     try:
         needs = plan.decide(
             package_same=bound.package_same,
@@ -124,18 +125,18 @@ def latency(bound: Bound, delivery: Delivery, expected: Expected, suite: Path) -
             )
         if delivery.samples is None:
             return refusal(LATENCY, delivery.missing)
-        verdict = _judge(bound, delivery.samples, expected, needs.changed)
+        verdict, remark = _judge(bound, delivery.samples, expected, needs.changed, profiles)
     except ForgedError as error:
         return refusal(LATENCY, str(error), "failure")
     name = verdict["verdict"]
     title = f"{name.replace('-', ' ').capitalize()}: {verdict['reason']}"
-    return Finding(LATENCY, _CONCLUSIONS[name], title, report.render(verdict))
+    return Finding(LATENCY, _CONCLUSIONS[name], title, report.render(verdict) + remark)
 
 
 def isa(bound: Bound, delivery: Delivery, expected: Expected, suite: Path) -> Finding:
     """Conclude on the compiled code. Arguments as for `latency`."""
-    if not bound.workflow_same:
-        return refusal(ISA, "the change edits the workflow that compiled it; let that edit land by itself first")
+    if (unproven := _unproven(ISA, bound)) is not None:
+        return unproven
     if bound.package_same and bound.suite_same:
         return Finding(ISA, "success", "Nothing differs", "## Compiled kernels: nothing differs\n")
     if not (suite / "kernels.py").is_file():
@@ -149,7 +150,7 @@ def isa(bound: Bound, delivery: Delivery, expected: Expected, suite: Path) -> Fi
         return refusal(ISA, str(error), "failure")
     if surveys is None:
         return refusal(ISA, "the kernels were not compiled on the planning machine; its log says why")
-    standing = waivers.resolve(bound.waived, today=expected.today, allow_head=False).about("isa")
+    standing = waivers.resolve(bound.waived, today=expected.today, allow_head=bound.waived_by is not None).about("isa")
     pairs = tuple(compare.waived(pair, standing.counting) for pair in compare.pairs_of(*surveys))
     verdict, _ = compare.conclude(pairs, bound.config.allow_removed, standing)
     title = f"`{bound.base[:12]}` -> `{bound.head[:12]}`, {expected.arch}"
@@ -157,7 +158,27 @@ def isa(bound: Bound, delivery: Delivery, expected: Expected, suite: Path) -> Fi
     return Finding(ISA, _CONCLUSIONS[verdict], f"Compiled kernels: {verdict}", summary)
 
 
-def _judge(bound: Bound, content: bytes, expected: Expected, changed: Sequence[str]) -> Mapping[str, Any]:
+def _unproven(check: str, bound: Bound) -> Finding | None:
+    """Return why an edit of workflows leaves a check without a verdict, None if it does not."""
+    if not bound.workflow_same:
+        return refusal(
+            check,
+            "the change edits the workflow that measures and compiles it, so what came of it proves nothing. Let the edit "
+            "of `.github/workflows/bench-pr.yml` land by itself first",
+        )
+    if bound.workflows_unread:
+        return refusal(
+            check,
+            "the change edits `.github/workflows`, where a job can be given the name of this check. Whoever has read that "
+            f"edit and has write permission sets the label `{labels.WORKFLOWS}`, after each push anew",
+        )
+    return None
+
+
+def _judge(
+    bound: Bound, content: bytes, expected: Expected, changed: Sequence[str], profiles: Sequence[str]
+) -> tuple[Mapping[str, Any], str]:
+    """Return the verdict, and a remark in Markdown."""
     samples = _json(content, SAMPLES_FILE)
     try:
         files.check_samples(samples)
@@ -169,17 +190,50 @@ def _judge(bound: Bound, content: bytes, expected: Expected, changed: Sequence[s
     for key, wanted in (("target", expected.target), ("tier", expected.tier), ("filter", None)):
         if samples[key] != wanted:
             raise ForgedError(f"the samples have the {key} {code(str(samples[key]))}, not {code(str(wanted))}")
+    device = samples["environment"].get("device")
+    arch = device.get("arch") if isinstance(device, Mapping) else None
+    if expected.target != "cpu" and arch != expected.arch:
+        raise ForgedError(
+            f"the samples are of a device {code(str(arch))}, not {expected.arch}, for which this was planned"
+        )
+    profile, remark = _noise(samples, profiles, expected.today)
     # They were compiled on another machine, where what deceived the measuring one may not have been at work.
     denied = [case for case in changed if samples["cases"].get(case, {"role": "gated"})["role"] != "gated"]
     if denied:
         more = f" and {len(denied) - 1} more" if denied[1:] else ""
         raise ForgedError(f"the samples call code identical that compiles to other code: {code(denied[0])}{more}")
     try:
-        return judge.judge(
-            samples, bound.config, waived=bound.waived, allow_head_waivers=False, today=expected.today
-        )  # fmt: skip
+        verdict = judge.judge(
+            samples,
+            bound.config,
+            waived=bound.waived,
+            allow_head_waivers=bound.waived_by is not None,
+            today=expected.today,
+            profile=profile,
+        )
     except (UsageError, ArithmeticError, ValueError, KeyError, TypeError) as error:
         raise ForgedError(f"no verdict follows from the samples: {code(str(error))}") from None
+    return verdict, remark
+
+
+def _noise(
+    samples: Mapping[str, Any], profiles: Sequence[str], today: datetime.date
+) -> tuple[NoiseProfile | None, str]:
+    """Return the noise profile to judge by, and a remark if there is one that does not fit.
+
+    It is ours, whatever the samples hold. They only say which of the last ones was there when they were measured.
+    """
+    if not profiles:
+        return None, ""
+    cited = samples.get("noise_profile", {}).get("digest")
+    text = next((text for text in profiles if hashlib.sha256(text.encode()).hexdigest() == cited), profiles[0])
+    try:
+        return noise.parse(text, "of the nightly calibration", samples["environment"], today), ""
+    except UsageError as error:
+        reason = str(error)
+    except (KeyError, TypeError, AttributeError):
+        reason = "the samples do not say what machine they are of"
+    return None, f"\nJudged with the expected noise, not the calibrated one: {code(reason)}\n"
 
 
 def _surveys(bound: Bound, delivery: Delivery, expected: Expected) -> tuple[Survey, Survey] | None:

@@ -21,6 +21,9 @@ from urllib.parse import quote
 from tilegate.files import UsageError
 
 TOKEN_VARIABLE = "GITHUB_TOKEN"  # noqa: S105 - a name
+APP_VARIABLE = "TILEGATE_GITHUB_APP"
+ACTIONS = "github-actions"
+"""The app of all jobs."""
 _API_VERSION = "2022-11-28"
 _TIMEOUT = 60.0  # seconds a request
 _ATTEMPTS = 5
@@ -51,12 +54,15 @@ class Client:
         repository: "owner/name".
         token: see `from_environment`.
         api: the API's address, https unless it is this machine.
+        app: whose token it is: the name in the address of the app's page. GitHub Actions, unless docs/security.md's app of
+            one's own is used.
         sleep, now: time, for tests.
     """
 
     repository: str
     token: str = field(repr=False)
     api: str = "https://api.github.com"
+    app: str = ACTIONS
     sleep: Callable[[float], None] = time.sleep
     now: Callable[[], float] = time.time
 
@@ -68,11 +74,16 @@ class Client:
         if address.scheme != "https" and address.hostname not in ("127.0.0.1", "localhost"):
             raise UsageError(f"GITHUB_API_URL is {self.api!r}: the token is sent over https only")
 
-    def get(self, path: str, **query: str) -> Any:
+    @property
+    def bot(self) -> str:
+        """The user as whom comments and issues are written."""
+        return f"{self.app}[bot]"
+
+    def get(self, path: str, /, **query: str) -> Any:
         """Return the JSON that a GET of `path`, below /repos/OWNER/NAME, gives. Raises GitHubError."""
         return json.loads(self._send("GET", self._address(path, query))[0])
 
-    def find(self, path: str, **query: str) -> Any:
+    def find(self, path: str, /, **query: str) -> Any:
         """Do as `get`, and return None for what does not exist."""
         try:
             return self.get(path, **query)
@@ -81,7 +92,7 @@ class Client:
                 return None
             raise
 
-    def pages(self, path: str, key: str | None = None, **query: str) -> Iterator[Any]:
+    def pages(self, path: str, key: str | None = None, /, **query: str) -> Iterator[Any]:
         """Yield the entries of all pages of a list; `key` names the list where it is wrapped in an object."""
         address: str | None = self._address(path, {"per_page": "100", **query})
         for _ in range(_MOST_PAGES):
@@ -202,7 +213,8 @@ def from_environment(environment: Mapping[str, str] = os.environ) -> Client:
     if missing:
         raise UsageError(f"{' and '.join(missing)} must be set in the environment to talk to GitHub")
     api = environment.get("GITHUB_API_URL") or "https://api.github.com"
-    return Client(environment["GITHUB_REPOSITORY"], environment[TOKEN_VARIABLE], api)
+    app = environment.get(APP_VARIABLE) or ACTIONS
+    return Client(environment["GITHUB_REPOSITORY"], environment[TOKEN_VARIABLE], api, app)
 
 
 def _reason(error: urllib.error.HTTPError) -> str:

@@ -43,6 +43,7 @@ class Place:
         out: gets what was measured and nothing else.
         image: the container's; None runs without one, which is for code of one's own only.
         minutes: the most that it may take.
+        noise: a noise profile from a place that no change writes to; used if it is there and fits this machine.
     """
 
     repository: Path
@@ -51,6 +52,7 @@ class Place:
     out: Path
     image: str | None
     minutes: float
+    noise: Path | None = None
 
 
 def gate(place: Place, base: str, head: str) -> int:
@@ -67,6 +69,9 @@ def gate(place: Place, base: str, head: str) -> int:
     command = ["gate", "--base", base, "--head", head, "--target", place.target, "--tier", place.tier]
     command += ["--budget", f"{_SHARE * place.minutes:g}"]
     with _workspace(place) as work:
+        if place.noise is not None and place.noise.is_file():
+            shutil.copyfile(place.noise, work / "noise.json")
+            command += ["--noise-profile", "{out}/noise.json", "--skip-unfit-noise"]
         status = _tilegate(place, work, [*command, "--repo", "{repository}", "--out", "{out}/run", "--json"])
         samples = take(work / "run" / "samples.json", MAX_SAMPLES_BYTES)
         if samples is None:

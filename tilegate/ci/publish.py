@@ -12,6 +12,7 @@ import os
 import re
 import subprocess
 import sys
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +24,9 @@ from tilegate.files import UsageError
 BRANCH = "bench-results"
 _NAME = re.compile(r"machine\.json|[0-9a-f]{8}-[A-Za-z0-9_.+-]{1,200}\.json")
 _MACHINE = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,60}")
+MOST_NOISE_BYTES = 8 * 2**20
 _SUITE = Path("benchmarks.json")  # in which asv describes the benchmarks
+_NOISE_SCHEMA = "tilegate-noise/1"  # tilegate.noise, which imports numpy, has the same; a test holds them together
 _MOST_FILES = 10_000
 _MOST_BYTES = 64 * 2**20
 _AUTHOR = ("-c", "user.name=github-actions[bot]", "-c", "user.email=github-actions[bot]@users.noreply.github.com")
@@ -46,13 +49,48 @@ def keep(delivered: Path, branch: Path) -> int:
     found = _results(delivered)
     if not found:
         return 0
+    return _commit(branch, found, "Add results of {} files")
+
+
+def noise_file(machine: str) -> str:
+    """Return where on the branch of results the noise of a machine is. Not *.json: asv would take it for a result."""
+    return f"noise/{machine}.profile"
+
+
+def keep_noise(profile: Path, branch: Path, machine: str) -> int:
+    """Put a noise profile in the place of the one before on the branch of results, commit and push it.
+
+    Args:
+        profile: what `ci run --calibrate` left.
+        branch: a checkout of the branch.
+        machine: asv's name for the machine.
+
+    Returns:
+        1, or 0 if there is no profile.
+
+    Raises:
+        UsageError: it is no noise profile, and then nothing is kept; or git fails.
+    """
+    text = measure.take(profile, MOST_NOISE_BYTES)
+    if text is None:
+        return 0
+    if not _MACHINE.fullmatch(machine):
+        raise UsageError(f"{machine!r} is no name of a machine: letters, digits, '.', '_' and '-'")
+    document = json.loads(text)
+    # Who uses it checks it against its schema; that needs more than the standard library.
+    if not isinstance(document, dict) or document.get("schema") != _NOISE_SCHEMA or not document.get("cases"):
+        raise UsageError(f"{profile.name} is no noise profile ({_NOISE_SCHEMA}) with cases; nothing was kept")
+    return _commit(branch, {Path(noise_file(machine)): text}, "Keep the noise of a machine")
+
+
+def _commit(branch: Path, found: Mapping[Path, str], message: str) -> int:
+    """Write files into a checkout, commit and push them; return how many are new or changed."""
     for path, text in found.items():
         files.write_text(branch / path, text)
     repository.git(branch, "add", "--", *sorted({path.parts[0] for path in found}))
     changed = repository.git(branch, "diff", "--cached", "--name-only").splitlines()
     if changed:
-        message = f"Add results of {len(changed)} files"
-        repository.git(branch, *_AUTHOR, "commit", "--quiet", "--message", message)
+        repository.git(branch, *_AUTHOR, "commit", "--quiet", "--message", message.format(len(changed)))
         _push(branch)
     return len(changed)
 

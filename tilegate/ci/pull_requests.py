@@ -9,13 +9,11 @@ from urllib.parse import quote
 from tilegate.ci.findings import Finding, as_output, shortened
 from tilegate.ci.github import Client
 
-BOT = "github-actions[bot]"
 MARKER = "<!-- tilegate report -->"
 # Set by us when we create a check; the checks that GitHub makes for a job have one that no job can choose.
 _OURS = "tilegate:"
 _LONGEST_SUMMARY = 65_000  # characters; the API's limits are 65,535 for a check and 65,536 for a comment
 _LONGEST_COMMENT = 65_000
-_ACTIONS_APP = "github-actions"
 
 
 def announce(client: Client, head: str, check: str, url: str) -> None:
@@ -36,7 +34,7 @@ def conclude(client: Client, head: str, finding: Finding, url: str) -> None:
 
 def impostors(client: Client, head: str, check: str) -> list[str]:
     """Return the pages of other checks of that name on the commit: any job of any workflow may be called like ours."""
-    return [run["html_url"] for run in _checks(client, head, check) if not _is_ours(run)]
+    return [run["html_url"] for run in _checks(client, head, check) if not _is_ours(client, run)]
 
 
 def comment(
@@ -56,7 +54,7 @@ def comment(
         body = _body([shortened(finding.summary) for finding in findings], notes, links)
     for found in client.pages(f"/issues/{number}/comments"):
         # The marker alone proves nothing: everybody can write it into a comment.
-        if found["user"] is not None and found["user"]["login"] == BOT and found["body"].startswith(MARKER):
+        if found["user"] is not None and found["user"]["login"] == client.bot and found["body"].startswith(MARKER):
             if found["body"] != body:
                 client.patch(f"/issues/comments/{found['id']}", {"body": body})
             return
@@ -69,7 +67,7 @@ def _body(summaries: Sequence[str], notes: Sequence[str], links: Sequence[str]) 
 
 
 def _publish(client: Client, head: str, check: str, values: dict[str, Any]) -> None:
-    mine = next((run for run in _checks(client, head, check) if _is_ours(run)), None)
+    mine = next((run for run in _checks(client, head, check) if _is_ours(client, run)), None)
     if mine is not None and values["status"] == "completed":
         client.patch(f"/check-runs/{mine['id']}", values)
         return
@@ -78,10 +76,11 @@ def _publish(client: Client, head: str, check: str, values: dict[str, Any]) -> N
 
 
 def _checks(client: Client, head: str, check: str) -> list[Any]:
-    """Return the newest check runs of that name on a commit, newest first."""
-    found = client.pages(f"/commits/{quote(head)}/check-runs", "check_runs", check_name=check, filter="latest")
+    """Return the check runs of that name on a commit, newest first."""
+    # Not only the "latest": which of several of one name that is, GitHub does not promise.
+    found = client.pages(f"/commits/{quote(head)}/check-runs", "check_runs", check_name=check, filter="all")
     return sorted(found, key=lambda run: -int(run["id"]))
 
 
-def _is_ours(run: Any) -> bool:
-    return run["app"] is not None and run["app"]["slug"] == _ACTIONS_APP and str(run["external_id"]).startswith(_OURS)
+def _is_ours(client: Client, run: Any) -> bool:
+    return run["app"] is not None and run["app"]["slug"] == client.app and str(run["external_id"]).startswith(_OURS)

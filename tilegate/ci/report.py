@@ -9,16 +9,18 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from tilegate.ci import archive, binding, findings, pull_requests
+from tilegate.ci import archive, binding, findings, labels, pull_requests
 from tilegate.ci.binding import Bound, UnboundError
 from tilegate.ci.event import FinishedRun
 from tilegate.ci.findings import ISA, LATENCY, PLAN_FILE, SAMPLES_FILE, Delivery, Expected, Finding, refusal
 from tilegate.ci.github import Client
 from tilegate.ci.plan import suite_path
+from tilegate.ci.publish import BRANCH, MOST_NOISE_BYTES, noise_file
 from tilegate.markup import code
 
 _CHECKS = (LATENCY, ISA)
-_ARTIFACTS = {"plan": PLAN_FILE, "samples": SAMPLES_FILE}
+_PROFILES = 3  # nights
+_ARTIFACTS = {"plan": PLAN_FILE, binding.SAMPLES: SAMPLES_FILE}
 
 
 @dataclass(frozen=True)
@@ -81,7 +83,8 @@ def _examine(
             "`.github/bench.toml` names must have required reviewers (docs/security.md)"
         )
         return (refusal(LATENCY, reason, "failure"), isa), links
-    return (findings.latency(bound, delivered, expected, suite), isa), links
+    profiles = _profiles(client, expected.machine)
+    return (findings.latency(bound, delivered, expected, suite, profiles), isa), links
 
 
 def _fetch(client: Client, run: FinishedRun) -> tuple[Delivery, list[str]]:
@@ -102,7 +105,15 @@ def _fetch(client: Client, run: FinishedRun) -> tuple[Delivery, list[str]]:
         packed = client.download(f"/actions/artifacts/{artifact['id']}/zip", max_bytes=archive.MAX_ARCHIVE_BYTES)
         content[name] = archive.read(packed, {file: findings.LIMITS[file]}).get(file)
         links.append(f"[{name}]({run.url}/artifacts/{artifact['id']})")
-    return Delivery(content["plan"], content["samples"], _missing(run)), links
+    return Delivery(content["plan"], content[binding.SAMPLES], _missing(run)), links
+
+
+def _profiles(client: Client, machine: str) -> list[str]:
+    """Return the last noise profiles of our machine, the newest first: a run may have begun before the newest was kept."""
+    path = noise_file(machine)
+    found = client.find("/commits", sha=BRANCH, path=path, per_page=str(_PROFILES)) or []
+    texts = [client.text(f"/{path}", commit["sha"], max_bytes=MOST_NOISE_BYTES) for commit in found]
+    return [text for text in texts if text is not None]
 
 
 def _missing(run: FinishedRun) -> str:
@@ -134,10 +145,16 @@ def _alone(client: Client, run: FinishedRun, finding: Finding) -> Finding:
 
 
 def _notes(bound: Bound) -> list[str]:
-    if not bound.edits:
-        return []
-    edited = ", ".join(f"`{path}`" for path in bound.edits)
-    return [
-        f"This change edits {edited}. Suite, thresholds, waivers and the judge are the base branch's all the same; "
-        "what the edit does counts once it is merged."
-    ]
+    notes = []
+    if bound.edits:
+        edited = ", ".join(f"`{path}`" for path in bound.edits)
+        ours = "Suite, thresholds, waivers" if bound.waived_by is None else "Suite, thresholds"
+        notes.append(
+            f"This change edits {edited}. {ours} and the judge are the base branch's all the same; what the edit does counts "
+            "once it is merged."
+        )
+    if bound.waived_by is not None:
+        notes.append(
+            f"The waivers of this change count: {code(bound.waived_by)} set the label `{labels.WAIVER}`. A push ends that."
+        )
+    return notes

@@ -18,6 +18,7 @@ FILE = ".github/bench.toml"
 INSIDE = "bench"
 """The environment of pull requests from branches of the repository, and of main."""
 
+_IMAGE_LINE = re.compile(r"^image = .*$", re.MULTILINE)
 _ENVIRONMENT = re.compile(r"[a-z0-9][a-z0-9-]{0,60}")
 
 
@@ -59,3 +60,15 @@ def load(path: Path) -> Settings:
         )
     image = container.checked_image(values["image"]) if values["image"] else None
     return Settings(image, outside or None)
+
+
+def with_image(text: str, image: str) -> str:
+    """Return the text of the file with another image entered and everything else as it was.
+
+    Raises:
+        UsageError: the file does not have one line for the image.
+    """
+    entered, count = _IMAGE_LINE.subn(lambda _: f'image = "{image}"', text)
+    if count != 1 or tomllib.loads(entered).get("image") != image:
+        raise UsageError(f"{FILE} must have one line `image = …`")
+    return entered

@@ -14,8 +14,15 @@ from tilegate.ci.findings import Expected
 
 PACKAGE, SUITE, WORKFLOW = "mykernels/kernel.py", "benchmarks/scale.py", ".github/workflows/bench-pr.yml"
 CASE = "scale.Scale.latency_scale('a')"
-EXPECTED = Expected("hip", "pr", "gfx942", datetime.date(2026, 1, 10))
+EXPECTED = Expected("hip", "pr", "gfx942", "mi300x", datetime.date(2026, 1, 10))
 _PYPROJECT = '[tool.tilegate]\npackage = "mykernels"\nsuite = "benchmarks"\n'
+ENVIRONMENT = {
+    "target": "hip",
+    "machine": {"cpu": "a CPU"},
+    "device": {"name": "AMD Instinct MI300X", "arch": "gfx942"},
+    "versions": {"torch": "2.10"},
+    "fingerprint": "f" * 64,
+}
 _TOOLCHAIN = {
     "arch": "gfx942",
     "compiler": "clang 19",
@@ -49,6 +56,7 @@ class Project(ToyRepository):
     def samples(self, head: str, *, base: str = "main", cases: dict | None = None, target: str = "hip", **more) -> dict:
         """Return the samples of `head` against `base`."""
         document = sample_builder.document(cases or {CASE: sample_builder.case(0.0)}, target=target)
+        document["environment"] = ENVIRONMENT
         return document | {"base": self.revision(base), "head": self.revision(head), **more}
 
     def survey(self, rev: str, identity: str = "a", *, problems: list | None = None) -> dict:

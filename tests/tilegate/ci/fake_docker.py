@@ -22,6 +22,10 @@ SINGLE = ("--rm", "--read-only")
 def main(arguments):
     with open(os.environ["FAKE_DOCKER_LOG"], "a") as log:
         log.write(json.dumps(arguments) + "\n")
+    if arguments[0] in ("build", "push"):
+        assert "GITHUB_TOKEN" not in os.environ
+    if arguments[:2] == ["image", "inspect"]:
+        print(json.dumps([f"{arguments[-1].rpartition(':')[0]}@sha256:{'d' * 64}"]))
     if arguments[0] != "run":
         return 0
     words = arguments[1:]

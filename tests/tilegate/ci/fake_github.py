@@ -10,8 +10,10 @@ import base64
 import contextlib
 import io
 import json
+import os
 import re
 import subprocess
+import tempfile
 import threading
 import zipfile
 from dataclasses import dataclass, field
@@ -24,7 +26,6 @@ from tilegate.ci.github import Client
 REPOSITORY = "octo-org/kernels"
 REPOSITORY_ID = 1296269
 TOKEN = "ghs_16C7e42F292c6912E7710c838347Ae178B4a"  # noqa: S105 - GitHub's own example
-BOT = {"login": "github-actions[bot]", "id": 41898282, "type": "Bot"}
 PAGE = 2  # entries, so that every list of the tests has several pages
 
 
@@ -40,6 +41,10 @@ class FakeGitHub:
     checks: list[dict] = field(default_factory=list)
     comments: dict[int, list[dict]] = field(default_factory=dict)
     issues: list[dict] = field(default_factory=list)
+    events: list[dict] = field(default_factory=list)  # of labels
+    permissions: dict[str, str] = field(default_factory=dict)  # of users
+    runs: list[dict] = field(default_factory=list)  # of bench-pr.yml
+    app: str = "github-actions"  # whose token the client has
     requests: list[tuple[str, str]] = field(default_factory=list)
     authorized: list[tuple[str, str | None]] = field(default_factory=list)  # host, what token it was shown
     faults: list[tuple[int, dict]] = field(default_factory=list)  # status and headers of the next answers
@@ -50,7 +55,7 @@ class FakeGitHub:
         return f"http://127.0.0.1:{self.port}"
 
     def client(self, **options) -> Client:
-        return Client(REPOSITORY, TOKEN, self.address, **options)
+        return Client(REPOSITORY, TOKEN, self.address, self.app, **options)
 
     def git(self, *arguments: str) -> str:
         done = subprocess.run(["git", *arguments], cwd=self.git_dir, capture_output=True, text=True, check=True)
@@ -79,6 +84,15 @@ class FakeGitHub:
                 **more,
             }
         )
+
+    def label(self, name: str, *, by="maintainer", at="2026-01-10T15:00:00Z", kind="User", number=7, event="labeled"):
+        """Set a label of a pull request, or take it away (event="unlabeled")."""
+        pull = next(pull for pull in self.pulls if pull["number"] == number)
+        others = [label for label in pull["labels"] if label["name"] != name]
+        pull["labels"] = others + ([{"name": name}] if event == "labeled" else [])
+        actor = None if by is None else {"login": by, "type": kind}
+        found = {"id": 900 + len(self.events), "event": event, "actor": actor, "created_at": at, "number": number}
+        self.events += [{**found, "event": "closed", "label": None}, {**found, "label": {"name": name}}]
 
     def add_artifact(self, name: str, content: dict[str, bytes] | bytes, head: str, *, run=30433642, **more):
         number = 11 + len(self.artifacts)
@@ -178,8 +192,51 @@ class _Handler(BaseHTTPRequestHandler):
 
     # --- repository
 
+    def repository(self, query, body):
+        self._json({"id": REPOSITORY_ID, "full_name": REPOSITORY, "default_branch": "main"})
+
+    def ref(self, query, body, name):
+        self._json({"ref": f"refs/heads/{name}", "object": {"sha": self.state.git("rev-parse", f"refs/heads/{name}")}})
+
+    def add_ref(self, query, body):
+        self.state.git("update-ref", body["ref"], body["sha"], "")  # fails if it exists
+        self._json(body, 201)
+
+    def change_ref(self, query, body, name):
+        old = self.state.git("rev-parse", f"refs/heads/{name}")
+        if not body.get("force") and self.state.git("merge-base", old, body["sha"]) != old:
+            raise _RefusedError(422, "Update is not a fast forward")
+        self.state.git("update-ref", f"refs/heads/{name}", body["sha"], old)
+        self._json(body)
+
+    def add_tree(self, query, body):
+        with tempfile.TemporaryDirectory() as folder:
+            environment = {**os.environ, "GIT_INDEX_FILE": f"{folder}/index"}
+
+            def git(*arguments, given=None):
+                command = ["git", *arguments]
+                options = {"cwd": self.state.git_dir, "env": environment, "capture_output": True, "text": True}
+                return subprocess.run(command, input=given, check=True, **options).stdout.strip()
+
+            git("read-tree", body["base_tree"])
+            for file in body["tree"]:
+                blob = git("hash-object", "-w", "--stdin", given=file["content"])
+                git("update-index", "--add", "--cacheinfo", f"{file['mode']},{blob},{file['path']}")
+            self._json({"sha": git("write-tree")}, 201)
+
+    def add_commit(self, query, body):
+        parents = [word for parent in body["parents"] for word in ("-p", parent)]
+        identity = ("-c", "user.name=bot", "-c", "user.email=bot@example.invalid")
+        self._json(
+            {"sha": self.state.git(*identity, "commit-tree", body["tree"], *parents, "-m", body["message"])}, 201
+        )
+
     def commit(self, query, body, sha):
         self._json({"sha": sha, "tree": {"sha": self._tree(sha)}, "parents": [], "message": "…"})
+
+    def list_commits(self, query, body):
+        found = self.state.git("rev-list", f"--max-count={query['per_page']}", query["sha"], "--", query["path"])
+        self._json([{"sha": sha} for sha in found.splitlines()])
 
     def compare(self, query, body, basehead):
         base, _, head = basehead.partition("...")
@@ -228,19 +285,33 @@ class _Handler(BaseHTTPRequestHandler):
         # Another name for this machine: another host, as far as a client can tell.
         self._send(302, b"", {"Location": f"http://localhost:{self.state.port}/blob/{number}"})
 
+    def list_runs(self, query, body, workflow):
+        assert workflow == "bench-pr.yml"
+        found = [r for r in self.state.runs if (r["head_sha"], r["event"]) == (query["head_sha"], query["event"])]
+        self._page(found, query, "workflow_runs")
+
+    def list_events(self, query, body, number):
+        self._page([event for event in self.state.events if event["number"] == int(number)], query)
+
+    def permission(self, query, body, user):
+        if user not in self.state.permissions:
+            raise _RefusedError(404, "Not Found")
+        self._json({"permission": self.state.permissions[user], "user": {"login": user}})
+
     def list_approvals(self, query, body, run):
         self._json(self.state.approvals)
 
     # --- checks
 
     def list_checks(self, query, body, sha):
+        assert query["filter"] == "all"
         found = [c for c in self.state.checks if c["head_sha"] == sha and c["name"] == query["check_name"]]
         self._page(found, query, "check_runs")
 
     def add_check(self, query, body):
         check = {
             "id": 4000 + len(self.state.checks),
-            "app": {"id": 15368, "slug": "github-actions"},
+            "app": {"id": 15368, "slug": self.state.app},
             "html_url": f"https://github.com/{REPOSITORY}/runs/{4000 + len(self.state.checks)}",
             "conclusion": None,
             "status": "queued",
@@ -267,7 +338,7 @@ class _Handler(BaseHTTPRequestHandler):
         self._page(self.state.comments.get(int(number), []), query)
 
     def add_comment(self, query, body, number):
-        comment = {"id": 500 + sum(map(len, self.state.comments.values())), "user": BOT, **self._text(body)}
+        comment = {"id": 500 + sum(map(len, self.state.comments.values())), "user": self._bot(), **self._text(body)}
         self.state.comments.setdefault(int(number), []).append(comment)
         self._json(comment, 201)
 
@@ -287,7 +358,7 @@ class _Handler(BaseHTTPRequestHandler):
         self._page(found, query)
 
     def add_issue(self, query, body):
-        issue = {"number": 100 + len(self.state.issues), "state": "open", "user": BOT, **self._text(body)}
+        issue = {"number": 100 + len(self.state.issues), "state": "open", "user": self._bot(), **self._text(body)}
         issue["labels"] = [{"name": name} for name in body["labels"]]
         self.state.issues.append(issue)
         self._json(issue, 201)
@@ -296,6 +367,9 @@ class _Handler(BaseHTTPRequestHandler):
         issue = next(i for i in self.state.issues if i["number"] == int(number))
         issue.update(body)
         self._json(issue)
+
+    def _bot(self):
+        return {"login": f"{self.state.app}[bot]", "id": 41898282, "type": "Bot"}
 
     def _text(self, body):
         if len(body["body"]) > 65536:
@@ -327,7 +401,14 @@ class _Handler(BaseHTTPRequestHandler):
 
 
 _ROUTES = (
+    ("GET", r"", _Handler.repository),
+    ("GET", r"/git/ref/heads/(.+)", _Handler.ref),
+    ("POST", r"/git/refs", _Handler.add_ref),
+    ("PATCH", r"/git/refs/heads/(.+)", _Handler.change_ref),
+    ("POST", r"/git/trees", _Handler.add_tree),
+    ("POST", r"/git/commits", _Handler.add_commit),
     ("GET", r"/git/commits/(\w+)", _Handler.commit),
+    ("GET", r"/commits", _Handler.list_commits),
     ("GET", r"/compare/(.+)", _Handler.compare),
     ("GET", r"/git/trees/(\w+)", _Handler.tree),
     ("GET", r"/contents/(.+)", _Handler.contents),
@@ -335,6 +416,9 @@ _ROUTES = (
     ("GET", r"/actions/runs/(\d+)/artifacts", _Handler.list_artifacts),
     ("GET", r"/actions/artifacts/(\d+)/zip", _Handler.archive),
     ("GET", r"/actions/runs/(\d+)/approvals", _Handler.list_approvals),
+    ("GET", r"/actions/workflows/([\w.-]+)/runs", _Handler.list_runs),
+    ("GET", r"/issues/(\d+)/events", _Handler.list_events),
+    ("GET", r"/collaborators/([^/]+)/permission", _Handler.permission),
     ("GET", r"/commits/(\w+)/check-runs", _Handler.list_checks),
     ("POST", r"/check-runs", _Handler.add_check),
     ("PATCH", r"/check-runs/(\d+)", _Handler.change_check),

@@ -87,3 +87,9 @@ def workflow_run(head: str, *, action="completed", conclusion="success", branch=
         **changes,
     }
     return {"action": action, "workflow_run": run, "workflow": {"name": "bench-pr"}, "repository": _HERE, "sender": {}}
+
+
+def labelled(head: str, *, name="tilegate: waiver", action="labeled"):
+    """A `pull_request_target` event: somebody set a label."""
+    event = pull_request("0" * 40, head, action=action)
+    return event | {"label": {"name": name}, "sender": {"login": "maintainer", "id": 6, "type": "User"}}

@@ -30,6 +30,25 @@ def test_every_command_that_a_page_names_exists(capsys):
             assert capsys.readouterr().out.startswith(f"usage: tilegate ci {name}")
 
 
+def test_every_example_of_a_help_text_is_a_call_that_is_understood():
+    import argparse
+    import shlex
+
+    from tilegate.ci import command
+
+    parser = argparse.ArgumentParser()
+    command.add_parser(parser.add_subparsers())
+    texts = [command.DESCRIPTION.split("examples:")[1], *("\n".join(e) for _, _, e in command._HELP.values())]
+    calls = []
+    for line in "\n".join(texts).splitlines():
+        call, _, _ = line.strip().replace("$(git rev-parse HEAD)", "abc").partition("    ")
+        words = [word for word in shlex.split(call) if "=" not in word] if "tilegate" in call else []
+        if words[:2] == ["tilegate", "ci"] and len(words) > 3 and "--help" not in words:
+            parser.parse_args(words[1:])
+            calls.append(words[2])
+    assert set(calls) >= set(command._HELP) - {"scrub"}
+
+
 def test_the_templates_ask_for_what_repeats_a_measurement():
     import yaml
 

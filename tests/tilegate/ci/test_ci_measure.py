@@ -139,6 +139,25 @@ def test_old_files_are_not_taken_for_results_of_this_run(tmp_path, project):
         measure.gate(place, project.git("rev-parse", "main"), project.git("rev-parse", "main"))
 
 
+@pytest.mark.parametrize("there", [True, False])
+def test_a_noise_profile_goes_into_the_container_if_there_is_one(tmp_path, project, engine, there):
+    profile = tmp_path / "earlier" / "mi300x.profile"
+    profile.parent.mkdir()
+    if there:
+        profile.write_text('{"schema": "tilegate-noise/1"}')
+    engine.write_text(
+        f'#!/bin/sh\necho "$@" >> {tmp_path}/engine.log\n'
+        f'out=$(echo "$@" | grep -o "source=[^,]*,target=/out" | sed "s/source=//;s/,.*//")\n'
+        f'test "$1" != run || cp "$out/noise.json" {tmp_path}/seen 2> /dev/null || true\n'
+    )
+    place = measure.Place(project.path, "cpu", "smoke", tmp_path / "out", IMAGE, 1, profile)
+    main = project.git("rev-parse", "main")
+    assert measure.gate(place, main, main) == measure.EXIT_NOT_MEASURED  # this engine measures nothing
+    ran = (tmp_path / "engine.log").read_text()
+    assert (" --noise-profile /out/noise.json --skip-unfit-noise" in ran) is there
+    assert (tmp_path / "seen").exists() is there
+
+
 def test_a_cancelled_job_ends_its_container(tmp_path, project, engine):
     """The runner ends a step with SIGTERM; the container is not the step's child and has to be ended, too."""
     engine.write_text(f'#!/bin/sh\necho "$@" >> {tmp_path}/engine.log\ntest "$1" != run || exec sleep 60\n')

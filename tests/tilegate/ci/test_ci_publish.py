@@ -11,7 +11,7 @@ import pytest
 import sample_builder
 from change import CASE
 
-from tilegate import judge
+from tilegate import judge, noise
 from tilegate.ci import history, publish, site, triage
 from tilegate.files import UsageError
 
@@ -101,6 +101,51 @@ def test_a_link_among_the_results_is_not_followed(branch, tmp_path, monkeypatch)
     (delivered / "mi300x" / "abcdef12-link.json").symlink_to("/etc/passwd")
     with pytest.raises(UsageError, match="cannot be read"):
         publish.keep(delivered, branch)
+
+
+NOISE = {"schema": "tilegate-noise/1", "created": "2026-01-10T01:40:00Z", "environment": {}, "cases": {"a": {}}}
+
+
+def test_the_noise_of_a_machine_is_kept_beside_the_results_and_replaced(project, branch, tmp_path, monkeypatch):
+    monkeypatch.setenv("GITHUB_TOKEN", fake_github.TOKEN)
+    profile = tmp_path / "noise.json"
+    assert publish.keep_noise(profile, branch, "mi300x") == 0  # a night without calibration
+    for created in ("2026-01-10T01:40:00Z", "2026-01-11T01:40:00Z"):
+        profile.write_text(json.dumps({**NOISE, "created": created}))
+        assert publish.keep_noise(profile, branch, "mi300x") == 1
+        kept = project.git("show", f"bench-results:{publish.noise_file('mi300x')}")
+        assert json.loads(kept)["created"] == created
+    assert publish.keep_noise(profile, branch, "mi300x") == 0
+
+
+@pytest.mark.parametrize(
+    ("document", "machine"),
+    [
+        ({**NOISE, "schema": "tilegate-noise/2"}, "mi300x"),
+        ({**NOISE, "cases": {}}, "mi300x"),
+        ([], "mi300x"),
+        (RESULT, "mi300x"),
+        (NOISE, "../mi300x"),
+        (NOISE, ".github"),
+    ],
+)
+def test_what_is_no_noise_profile_is_not_kept(project, branch, tmp_path, document, machine):
+    before = project.git("rev-parse", "bench-results")
+    (tmp_path / "noise.json").write_text(json.dumps(document))
+    with pytest.raises(UsageError):
+        publish.keep_noise(tmp_path / "noise.json", branch, machine)
+    assert project.git("rev-parse", "bench-results") == before
+
+
+def test_a_noise_profile_is_nothing_that_asv_would_read(tmp_path):
+    from asv.results import iter_results_paths
+
+    path = tmp_path / publish.noise_file("mi300x")
+    path.parent.mkdir()
+    path.write_text(json.dumps(NOISE))
+    (path.parent / "machine.json").write_text('{"machine": "x", "version": 1}')
+    assert list(iter_results_paths(str(tmp_path))) == []
+    assert publish._NOISE_SCHEMA == noise.SCHEMA
 
 
 def test_commits_without_results_are_found_oldest_first(project, tmp_path):

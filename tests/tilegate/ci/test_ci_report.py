@@ -1,5 +1,6 @@
 """From a run to checks and comment: what an honest run gives, and what each forgery gives instead of a pass."""
 
+import hashlib
 import io
 import json
 import zipfile
@@ -12,7 +13,8 @@ import sample_builder
 from change import CASE, EXPECTED, packed
 from commonmark import outside_code
 
-from tilegate.ci import archive, event, report
+from tilegate.ci import archive, binding, event, publish, report
+from tilegate.ci.github import from_environment
 from tilegate.files import UsageError
 
 APPROVED = [{"state": "approved", "comment": "", "environments": [{"name": "bench-outside"}], "user": {"login": "m"}}]
@@ -556,8 +558,7 @@ def test_a_verdict_that_lies_has_no_place_to_lie_in(github, project):
 def test_times_below_the_roofline_are_no_times(github, project):
     head = project.change()
     case = sample_builder.case(-0.5, confirm=2) | {"work": {"flops": 1e12}}
-    device = {"machine": {}, "device": {"name": "AMD Instinct MI300X OAM"}, "fingerprint": "f" * 64}
-    deliver(github, project, head, samples=project.samples(head, cases={CASE: case}, environment=device))
+    deliver(github, project, head, samples=project.samples(head, cases={CASE: case}))
     conclude(github, project, head)
     refused(github, "INCONCLUSIVE", conclusion="action_required")
 
@@ -601,6 +602,126 @@ def test_compiled_kernels_that_contradict_themselves_fail(github, project):
     refused(github, "not valid", conclusion="failure", name="tilegate/isa")
 
 
+@pytest.mark.parametrize("device", [{"arch": "sm_90"}, {"arch": "gfx90a"}, {"arch": None}, {}, None, "gfx942"])
+def test_samples_of_another_chip_fail(github, project, device):
+    head = project.change()
+    deliver(github, project, head, samples=project.samples(head, environment={**change.ENVIRONMENT, "device": device}))
+    conclude(github, project, head)
+    refused(github, "", conclusion="failure")
+    assert "of a device" in outcome(github)[1] or "not valid" in outcome(github)[1]
+
+
+# --- the noise of our machine
+
+
+def profile(bias, *, created="2026-01-09T01:30:00Z", **environment):
+    """A noise profile of the case, with a bias that a promise of 3 % can live with (0.001) or not (0.09)."""
+    known = {
+        "version": "1",
+        "seconds": 1e-4,
+        "replicates": 8,
+        "pairs": 192,
+        "pair_noise": 0.003,
+        "modes": None,
+        "needs": None,
+    }
+    turn = {key: getattr(sample_builder.CONFIG, key) for key in ("min_launches", "max_launches", "turn_seconds")}
+    cases = {CASE: {**known, "turn": turn, "bias": bias / 2, "bias_high": bias}}
+    where = {**change.ENVIRONMENT, **environment}
+    return json.dumps({"schema": "tilegate-noise/1", "created": created, "environment": where, "cases": cases})
+
+
+def keep(project, text):
+    """Put a profile on the branch of results, as the nightly run does."""
+    if not project.git("branch", "--list", publish.BRANCH):
+        project.git("branch", publish.BRANCH)
+    project.git("switch", "--quiet", publish.BRANCH)
+    project.write(publish.noise_file("mi300x"), text)
+    project.commit("Keep the noise of a machine")
+    project.git("switch", "--quiet", "main")
+
+
+def test_the_nights_noise_profile_judges_and_is_cited(github, project):
+    head = project.change()
+    keep(project, profile(0.001))
+    deliver(github, project, head)
+    conclude(github, project, head)
+    assert outcome(github)[0] == "success"
+    assert f"profile {hashlib.sha256(profile(0.001).encode()).hexdigest()[:8]}" in comment(github)
+    keep(project, profile(0.09))  # a machine on which nothing can be promised for this case
+    conclude(github, project, head)
+    assert outcome(github)[0] == "action_required"
+
+
+def test_a_profile_in_the_samples_is_not_used(github, project):
+    """With so much noise a case would be excused from the gate."""
+    head = project.change()
+    theirs = json.loads(profile(0.09))
+    known = {
+        "created": theirs["created"],
+        "digest": "ab" * 32,
+        "device": "AMD Instinct MI300X",
+        "cases": theirs["cases"],
+    }
+    del known["cases"][CASE]["needs"]
+    deliver(github, project, head, samples=project.samples(head, cases=SLOWER, noise_profile=known))
+    conclude(github, project, head)
+    assert outcome(github)[0] == "failure"
+    keep(project, profile(0.001))
+    conclude(github, project, head)
+    assert outcome(github)[0] == "failure"
+
+
+def test_a_run_is_judged_by_the_profile_that_was_there_when_it_began(github, project):
+    head = project.change()
+    older, digest = profile(0.001), hashlib.sha256(profile(0.001).encode()).hexdigest()
+    theirs = json.loads(older)
+    known = {"created": theirs["created"], "digest": digest, "device": "AMD Instinct MI300X", "cases": theirs["cases"]}
+    del known["cases"][CASE]["needs"]
+    keep(project, older)
+    keep(project, profile(0.09))
+    deliver(github, project, head, samples=project.samples(head, noise_profile=known))
+    conclude(github, project, head)
+    assert outcome(github)[0] == "success"
+    for night in range(3):
+        keep(project, profile(0.09 + night / 1000))
+    conclude(github, project, head)  # too long ago
+    assert outcome(github)[0] == "action_required"
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        (profile(0.09, fingerprint="e" * 64), "another machine"),
+        (profile(0.09, created="2025-01-09T01:30:00Z"), "days old"),
+        ("{}", "cannot be used"),
+    ],
+    ids=["another driver", "old", "no profile"],
+)
+def test_a_profile_that_does_not_fit_is_left_out_and_named(github, project, text, words):
+    head = project.change()
+    keep(project, text)
+    deliver(github, project, head)
+    conclude(github, project, head)
+    assert outcome(github)[0] == "success"
+    assert "Judged with the expected noise" in comment(github)
+    assert words in comment(github)
+
+
+@pytest.mark.parametrize("environment", [{"device": {"arch": "gfx942"}}, {"device": {"arch": "gfx942"}, "versions": 3}])
+def test_samples_that_do_not_say_what_they_are_of_use_no_profile(github, project, environment):
+    head = project.change()
+    keep(project, profile(0.09))
+    deliver(
+        github,
+        project,
+        head,
+        samples=project.samples(head, environment={"machine": {}, "fingerprint": "e" * 64, **environment}),
+    )
+    conclude(github, project, head)
+    assert "Judged with the expected noise" in outcome(github)[1] or outcome(github)[0] == "failure"
+
+
 # --- what a change may edit
 
 
@@ -610,7 +731,7 @@ def test_compiled_kernels_that_contradict_themselves_fail(github, project):
         ("pyproject.toml", change._PYPROJECT + "promise = 0.5\nregression = 0.4\n", "pyproject.toml"),
         ("tilegate-waivers.toml", '[waiver.mine]\ncases = "*"\nceiling = 90.0\n', "tilegate-waivers.toml"),
         ("tilegate/judge.py", "EVERYTHING_PASSES = True\n", "tilegate"),
-        (".github/workflows/another.yml", "on: push\n", ".github"),
+        (".github/bench.toml", 'image = ""\n', ".github"),
     ],
 )
 def test_editing_the_rules_changes_nothing_about_the_verdict_and_is_named(github, project, path, text, named):
@@ -638,8 +759,166 @@ def test_editing_the_measuring_workflow_makes_its_results_worthless(github, proj
     head = project.change(change.WORKFLOW, "name: bench-pr\non: pull_request\njobs: {}\n")
     deliver(github, project, head)
     conclude(github, project, head)
-    refused(github, "edits the workflow that measures it", conclusion="action_required")
+    refused(github, "edits the workflow that measures", conclusion="action_required")
     refused(github, "edits the workflow", name="tilegate/isa")
+
+
+# --- what a maintainer's label allows
+
+MINE = (
+    '[waiver.mine]\ncases = "scale.*"\nceiling = 20.0\nexpires = 2026-02-01\nreason = "r"\nlink = "https://x.invalid"\n'
+)
+WAIVER, WORKFLOWS = "tilegate: waiver", "tilegate: workflows"
+LATER, BEFORE = "2026-01-10T14:59:23Z", "2026-01-10T14:59:22Z"  # than the samples were handed over
+
+
+def propose_waiver(github, project, text=MINE):
+    """Propose a slower kernel with a waiver of its own, and judge it: refused."""
+    project.git("switch", "--quiet", "--create", "topic")
+    project.write("tilegate-waivers.toml", text)
+    project.write(change.PACKAGE, "SPEED = 2\n")
+    head = project.commit("Be slower, for a while")
+    project.git("switch", "--quiet", "main")
+    deliver(github, project, head, samples=project.samples(head, cases=SLOWER))
+    conclude(github, project, head)
+    assert outcome(github)[0] == "failure"
+    github.permissions = {"maintainer": "write", "owner": "admin", "helper": "read"}  # "triage" reads as "read"
+    return head
+
+
+@pytest.mark.parametrize("by", ["maintainer", "owner"])
+def test_a_maintainers_label_lets_the_waivers_of_a_change_count(github, project, by):
+    head = propose_waiver(github, project)
+    github.label(WAIVER, by=by, at=LATER)
+    conclude(github, project, head)
+    assert outcome(github)[0] == "success"
+    assert f"`{by}` set the label `tilegate: waiver`" in comment(github)
+    assert "mine" in comment(github).split("set the label")[1]  # which waiver it was
+    assert "1 waived" in comment(github)
+    github.label(WAIVER, by=by, at="2026-01-10T15:01:00Z", event="unlabeled")
+    conclude(github, project, head)
+    assert outcome(github)[0] == "failure"
+
+
+@pytest.mark.parametrize(
+    "how",
+    [
+        {"by": "helper"},
+        {"by": "stranger"},
+        {"by": None},
+        {"by": "maintainer", "kind": "Bot"},
+        {"by": "maintainer", "at": BEFORE},
+        {"by": "maintainer", "at": "2026-01-10T14:55:00Z"},
+        {"by": "maintainer", "at": "2026-01-10T09:00:00Z"},
+    ],
+    ids=["triage", "stranger", "deleted", "a workflow", "same second", "while it was measured", "before the push"],
+)
+def test_a_label_that_no_maintainer_set_for_this_commit_allows_nothing(github, project, how):
+    head = propose_waiver(github, project)
+    github.label(WAIVER, **{"at": LATER, **how})
+    conclude(github, project, head)
+    assert outcome(github)[0] == "failure"
+    assert "set the label" not in comment(github)
+
+
+def test_a_label_counts_by_who_set_it_last(github, project):
+    head = propose_waiver(github, project)
+    github.label(WAIVER, at=LATER)
+    github.label(WAIVER, at="2026-01-10T15:01:00Z", event="unlabeled")
+    github.label(WAIVER, by="helper", at="2026-01-10T15:02:00Z")
+    conclude(github, project, head)
+    assert outcome(github)[0] == "failure"
+
+
+def test_the_label_is_not_another_one_of_a_similar_name(github, project):
+    head = propose_waiver(github, project)
+    github.label("tilegate: Waiver", at=LATER)
+    conclude(github, project, head)
+    assert outcome(github)[0] == "failure"
+
+
+def test_a_waiver_covers_no_more_than_it_says_label_or_not(github, project):
+    head = propose_waiver(github, project, MINE.replace("20.0", "5.0"))
+    github.label(WAIVER, at=LATER)
+    conclude(github, project, head)
+    assert outcome(github)[0] == "failure"
+
+
+def test_the_event_of_a_label_finds_the_run_that_it_judges_again(github, project):
+    head = propose_waiver(github, project)
+    github.label(WAIVER, at=LATER)
+    of = event.labelled(payloads.labelled(head))
+    assert binding.newest_run(github.client(), of) is None
+    run = payloads.workflow_run(head)["workflow_run"]
+    others = [payloads.workflow_run("e" * 40)["workflow_run"], {**run, "id": 1}, {**run, "id": 10**9, "event": "push"}]
+    github.runs = [*others, run]
+    found = binding.newest_run(github.client(), of)
+    assert found == event.finished_run(payloads.workflow_run(head))
+    report.publish(github.client(), found, project.path, EXPECTED)
+    assert outcome(github)[0] == "success"
+    github.runs.append({**run, "id": run["id"] + 1, "status": "in_progress", "conclusion": None})
+    assert binding.newest_run(github.client(), of) is None  # its own report will see the label
+
+
+@pytest.mark.parametrize("action", ["opened", "synchronize", "edited"])
+def test_only_events_of_labels_judge_again(action):
+    with pytest.raises(UsageError, match="no label"):
+        event.labelled(payloads.labelled("a" * 40, action=action))
+
+
+def test_an_edit_of_any_workflow_needs_a_maintainer_who_has_read_it(github, project):
+    """It could hold a job of our check's name that finishes after the report."""
+    project.git("switch", "--quiet", "--create", "topic")
+    project.write(".github/workflows/another.yml", "on: pull_request\njobs: {a: {name: tilegate/latency}}\n")
+    project.write(change.PACKAGE, "SPEED = 2\n")
+    head = project.commit("Add a job")
+    project.git("switch", "--quiet", "main")
+    deliver(github, project, head)
+    conclude(github, project, head)
+    for check in ("tilegate/latency", "tilegate/isa"):
+        refused(github, "sets the label `tilegate: workflows`", conclusion="action_required", name=check)
+    github.permissions = {"maintainer": "write", "helper": "read"}
+    github.label(WORKFLOWS, by="helper", at=LATER)
+    conclude(github, project, head)
+    refused(github, "sets the label")
+    github.label(WORKFLOWS, at=LATER)
+    conclude(github, project, head)
+    assert outcome(github)[0] == outcome(github, "tilegate/isa")[0] == "success"
+
+
+def test_no_label_makes_up_for_an_edit_of_the_measuring_workflow(github, project):
+    head = project.change(change.WORKFLOW, "name: bench-pr\non: pull_request\njobs: {}\n")
+    deliver(github, project, head)
+    github.permissions = {"maintainer": "admin"}
+    github.label(WORKFLOWS, at=LATER)
+    conclude(github, project, head)
+    refused(github, "edits the workflow that measures", conclusion="action_required")
+
+
+def test_an_app_of_ones_own_speaks_for_itself(github, project, monkeypatch):
+    """docs/security.md: then a ruleset can tell its checks from those of any job."""
+    github.app = "our-bench"
+    monkeypatch.setenv("GITHUB_TOKEN", fake_github.TOKEN)
+    monkeypatch.setenv("GITHUB_REPOSITORY", fake_github.REPOSITORY)
+    monkeypatch.setenv("GITHUB_API_URL", github.address)
+    monkeypatch.setenv("TILEGATE_GITHUB_APP", "our-bench")
+    client = from_environment()
+    head = project.change()
+    deliver(github, project, head)
+    for _ in range(2):
+        report.publish(client, event.finished_run(payloads.workflow_run(head)), project.path, EXPECTED)
+    assert [check["app"]["slug"] for check in github.checks] == ["our-bench"] * 2  # changed in place
+    assert len(github.comments[7]) == 1
+    job = {
+        "id": 1,
+        "name": "tilegate/latency",
+        "head_sha": head,
+        "external_id": "8f1b",
+        "html_url": "https://x.invalid",
+    }
+    github.checks.append({**job, "app": {"slug": "github-actions"}, "status": "completed", "conclusion": "success"})
+    report.publish(client, event.finished_run(payloads.workflow_run(head)), project.path, EXPECTED)
+    assert outcome(github)[0] == "failure"
 
 
 # --- names

@@ -1,9 +1,12 @@
 """Every workflow, run from its event to its end: in a scratch repository with a toy library, on the CPU."""
 
+import hashlib
+import io
 import json
 import os
 import shutil
 import sys
+import zipfile
 from pathlib import Path
 
 import fake_github
@@ -21,7 +24,13 @@ IMAGE = f"registry.example.org/kernels@sha256:{'a' * 64}"
 
 # The package under test, in the CPU's numbers: the workflow files themselves say hip and gfx942.
 ENV = {"TARGET": "cpu", "TIER": "smoke", "MACHINE": "toy"}
-MAKEFILE = "setup:\n\t@mkdir -p .venv/bin && ln -sf {tilegate} .venv/bin/tilegate && touch .venv/set-up\n"
+MAKEFILE = """\
+setup:
+\t@mkdir -p .venv/bin && ln -sf {tilegate} .venv/bin/tilegate && touch .venv/set-up
+
+test-thorough:
+\t@touch .thorough-ran
+"""
 
 pytestmark = [pytest.mark.thorough, pytest.mark.timeout(1500)]  # seconds on an idle machine, minutes on one under load
 
@@ -34,7 +43,7 @@ def repository(tmp_path):
     shutil.copytree(
         Path(tilegate.__file__).parent, made.path / "tilegate", ignore=shutil.ignore_patterns("__pycache__")
     )
-    for name in ("workflows", "site"):
+    for name in ("workflows", "site", "runner"):
         ignored = shutil.ignore_patterns("node_modules")
         shutil.copytree(ROOT / ".github" / name, made.path / ".github" / name, ignore=ignored)
     made.write(".github/bench.toml", f'image = "{IMAGE}"\noutside_environment = "bench-outside"\n')
@@ -72,7 +81,7 @@ def machine(tmp_path, repository, github, monkeypatch):
         f'PYTHONPATH=$(dirname "$(dirname "$(dirname "$0")")") exec {sys.executable} -m tilegate.cli "$@"',
     )
     _tool(tools / "docker", f'exec {sys.executable} {Path(__file__).parent / "fake_docker.py"} "$@"')
-    _tool(tools / "sudo", 'exec "$@"')
+    _tool(tools / "sudo", 'test "$1" = apt-get && exec "$@"; test "$1" = rm')  # nothing of this machine is removed
     _tool(tools / "apt-get", 'echo "$@" >> "$FAKE_APT_LOG"')
     # npm ci --prefix .github/site …, from what is installed already
     _tool(tools / "npm", f'test "$1 $2 $4" = "ci --prefix --ignore-scripts" && cp -r {ASSETS} "$3"')
@@ -235,7 +244,9 @@ def test_slower_than_the_last_release_is_an_issue_and_its_end_closes_it(machine,
     payload = {"schedule": "17 1 * * *", "repository": payloads._HERE}
     jobs = machine.run(WORKFLOWS / "bench-nightly.yml", "schedule", payload, head)
     assert jobs["measure"].result == jobs["triage"].result == "success", jobs["measure"].log
-    assert b"noise.json" in machine.artifacts["nightly"]
+    assert jobs["keep"].result == "success", jobs["keep"].log
+    noise = repository.git("show", "bench-results:noise/toy.profile") + "\n"
+    assert "sums.Total.latency_total" in noise
     assert github.issues, jobs["measure"].log + jobs["triage"].log
     (issue,) = github.issues
     assert issue["state"] == "open"
@@ -248,6 +259,58 @@ def test_slower_than_the_last_release_is_an_issue_and_its_end_closes_it(machine,
     jobs = machine.run(WORKFLOWS / "bench-nightly.yml", "schedule", payload, head)
     assert jobs["triage"].result == "success", jobs["triage"].log
     assert github.issues[0]["state"] == "closed"
+    # The next pull request is measured and judged by the machine's noise of this night.
+    noise = repository.git("show", "bench-results:noise/toy.profile") + "\n"
+    shutil.rmtree(machine.root)
+    machine.artifacts.clear()
+    run_pull_request(machine, github, *propose(repository, "TOTAL_MS = 4.0", "TOTAL_MS = 4.8"))
+    with zipfile.ZipFile(io.BytesIO(machine.artifacts["samples"])) as packed:
+        cited = json.loads(packed.read("samples.json"))["noise_profile"]["digest"]
+    assert cited == hashlib.sha256(noise.encode()).hexdigest()
+    check = github.check("tilegate/latency")
+    assert check["conclusion"] == "failure"
+    assert f"profile {cited[:8]}" in check["output"]["summary"]
+
+
+def test_a_maintainers_label_has_the_same_samples_judged_again(machine, github, repository):
+    waiver = (
+        '[waiver.mine]\ncases = "*"\nceiling = 60.0\nexpires = 2099-01-01\nreason = "r"\nlink = "https://x.invalid"\n'
+    )
+    base, _ = propose(repository, "TOTAL_MS = 4.0", "TOTAL_MS = 4.8")
+    repository.git("switch", "--quiet", "topic")
+    repository.write("tilegate-waivers.toml", waiver)
+    head = repository.commit("Ask for time")
+    repository.git("switch", "--quiet", "main")
+    run_pull_request(machine, github, base, head)
+    assert github.check("tilegate/latency")["conclusion"] == "failure"
+    measured = len(Path(os.environ["FAKE_DOCKER_LOG"]).read_text().splitlines())
+    github.runs = [payloads.workflow_run(head)["workflow_run"]]
+    github.permissions = {"maintainer": "write"}
+    github.label("tilegate: waiver")
+    tip = repository.git("rev-parse", "main")
+    shutil.rmtree(machine.root)
+    again = machine.run(WORKFLOWS / "bench-report.yml", "pull_request_target", payloads.labelled(head), tip)
+    assert again["report"].result == "success", again["report"].log
+    assert github.check("tilegate/latency")["conclusion"] == "success", github.check("tilegate/latency")["output"]
+    assert len(Path(os.environ["FAKE_DOCKER_LOG"]).read_text().splitlines()) == measured
+    shutil.rmtree(machine.root)
+    other = machine.run(
+        WORKFLOWS / "bench-report.yml", "pull_request_target", payloads.labelled(head, name="good first issue"), tip
+    )
+    assert other["report"].result == "skipped"
+
+
+def test_a_new_recipe_is_built_and_its_digest_proposed(machine, github, repository):
+    head = repository.git("rev-parse", "main")
+    payload = {"ref": "refs/heads/main", "after": head, "repository": payloads._HERE}
+    jobs = machine.run(WORKFLOWS / "runner-image.yml", "push", payload, head)
+    assert {job.result for job in jobs.values()} == {"success"}, "".join(job.log for job in jobs.values())
+    proposed = repository.git("show", "tilegate/runner-image:.github/bench.toml")
+    assert f'image = "ghcr.io/octo-org/kernels-bench@sha256:{"d" * 64}"' in proposed
+    assert 'outside_environment = "bench-outside"' in proposed
+    assert repository.git("rev-parse", "main") == head
+    (issue,) = github.issues
+    assert "compare/main...tilegate/runner-image" in issue["body"]
 
 
 def test_the_ordinary_checks_run(machine, repository):
@@ -256,4 +319,5 @@ def test_the_ordinary_checks_run(machine, repository):
     jobs = machine.run(WORKFLOWS / "ci.yml", "pull_request", payloads.pull_request(head, head), head)
     assert {job.result for job in jobs.values()} == {"success"}
     assert (machine.root / "ci-check" / "workspace" / ".ci-ran").exists()
+    assert (machine.root / "ci-thorough" / "workspace" / ".thorough-ran").exists()
     assert (machine.root / "ci-isa" / "workspace" / "isa-ran").read_text().startswith("isa --arch gfx942")

@@ -64,6 +64,7 @@ class Machine:
             "event_name": event,
             "sha": sha,
             "repository": fake_github.REPOSITORY,
+            "ref": "refs/heads/main" if event in ("push", "workflow_dispatch", "schedule") else "refs/pull/7/merge",
             "token": fake_github.TOKEN,
         }
         jobs: dict[str, Job] = {}
@@ -124,6 +125,7 @@ class _Run:
             "GITHUB_OUTPUT": str(output),
             "GITHUB_STEP_SUMMARY": str(self.machine.root / self.name / f"summary-{number}.md"),
             "GITHUB_REPOSITORY": fake_github.REPOSITORY,
+            "GITHUB_ACTOR": "maintainer",
             "GITHUB_SERVER_URL": "https://github.com",
             "GITHUB_API_URL": self.machine.api,
             "GITHUB_RUN_ID": "30433642",
@@ -183,17 +185,15 @@ class _Run:
     def _upload(self, given):
         name, missing = given.pop("name"), given.pop("if-no-files-found")
         given.pop("retention-days")
-        found = []
-        for line in given.pop("path").split():
-            path = self.workspace / line
+        found, paths = [], [self.workspace / line for line in given.pop("path").split()]
+        for path in paths:
             found += [f for f in sorted(path.rglob("*")) if f.is_file()] if path.is_dir() else [path] * path.is_file()
-            root = path if path.is_dir() else path.parent
+        # Of several paths the folder that they share is the root, whether they are there or not.
+        root = Path(os.path.commonpath(paths)) if paths[1:] else paths[0] if paths[0].is_dir() else paths[0].parent
         if not found:
             assert missing in ("error", "ignore")
             self.failed |= missing == "error"
             return
-        if len({f.parent for f in found}) > 1:
-            root = Path(os.path.commonpath(found)) if root not in found[0].parents else root
         packed = io.BytesIO()
         with zipfile.ZipFile(packed, "w", zipfile.ZIP_DEFLATED) as archive:
             for file in found:
@@ -226,7 +226,7 @@ class _Run:
         return value if any(f"{name}()" in text for name in _STATUS) else value and good
 
     def _value(self, text):
-        tokens = re.findall(r"'[^']*'|[\w.-]+(?:\(\))?|==|!=|&&|\|\||[!()]", text)
+        tokens = re.findall(r"'[^']*'|[\w.-]+(?:\(\))?|==|!=|&&|\|\||[!(),]", text)
         value = self._either(tokens)
         assert not tokens, f"cannot read the expression {text!r}"
         return value
@@ -254,7 +254,7 @@ class _Run:
             value = (value == self._one(tokens)) == same
         return value
 
-    def _one(self, words):
+    def _one(self, words):  # noqa: PLR0911
         word = words.pop(0)
         if word == "!":
             return not self._one(words)
@@ -264,11 +264,20 @@ class _Run:
             return value
         if word.startswith("'"):
             return word[1:-1]
+        if word == "startsWith":
+            assert words.pop(0) == "("
+            value = self._either(words)
+            assert words.pop(0) == ","
+            start = self._either(words)
+            assert words.pop(0) == ")"
+            return value.startswith(start)
         if word.endswith("()"):
             return {"always": True, "cancelled": False, "success": self.good, "failure": not self.good}[word[:-2]]
         value = self.contexts
         for part in word.split("."):
-            if part not in value and "outputs" in word:  # what was not set is empty
+            if part not in value and (
+                "outputs" in word or word.startswith("github.event.")
+            ):  # what is not there is empty
                 return ""
             value = value[part]
         return value
