@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import contextlib
 import json
+import math
 import mmap
 import os
+import re
 import selectors
 import signal
 import struct
@@ -109,10 +111,11 @@ def run(
     schedule: Schedule = SCHEDULES[0],
     rounding: str = "fma",
     limits: Limits = Limits(),
+    processes: int | None = None,
 ) -> Run:
     """Run a kernel once.
 
-    The process that runs it is ended at the limits, and whatever happens in it is a finding and never an exception.
+    The processes that run it are ended at the limits, and whatever happens in them is a finding and never an exception.
 
     Args:
         program: what `compile_kernel` made.
@@ -122,13 +125,16 @@ def run(
         block: work-items of a workgroup in x, y, z.
         schedule: the order of execution.
         rounding: one of `ROUNDINGS`.
-        limits: time and memory.
+        limits: time and memory; the latter of each process.
+        processes: that share the workgroups of an untraced program; by default one for each processor that this process may
+            use. Always one for traced programs and for those with atomics, whose order is then the same each time.
 
     Raises:
         TypeError, ValueError: arguments that do not fit the kernel; names them.
         EmulatorError: the emulator itself does not run here.
     """
     dimensions = _check_launch(program, grid, block, schedule, rounding)
+    shared_among = _processes(program, math.prod(dimensions[0]), processes)
     values = [_check_argument(parameter, arguments) for parameter in program.parameters]
     unknown = sorted(set(arguments) - {parameter.name for parameter in program.parameters})
     if unknown:
@@ -147,12 +153,13 @@ def run(
             "block {} {} {}".format(*dimensions[1]),
             f"schedule {_LANES.index(schedule.lanes)} {_WAVES.index(schedule.waves)} {schedule.seed}",
             f"limits {limits.seconds} {limits.memory_bytes}",
+            f"processes {shared_among}",
             *memory.lines,
         ]
         started = time.monotonic()
-        ended = _execute(program, "\n".join(lines) + "\n", memory.descriptor, limits)
+        ended, errors = _execute(program, "\n".join(lines) + "\n", memory.descriptor, limits)
         seconds = time.monotonic() - started
-        result = _result(program, ended, dimensions[0], values=values, limits=limits, seconds=seconds)
+        result = _result(program, ended, errors, dimensions[0], values=values, limits=limits, seconds=seconds)
         if result.completed:
             memory.fetch()
     return result
@@ -167,12 +174,14 @@ def run_schedules(
     schedules: Sequence[Schedule] = SCHEDULES,
     rounding: str = "fma",
     limits: Limits = Limits(),
+    processes: int | None = None,
     workers: int = 1,
 ) -> Run:
     """Run a kernel under several schedules, all from the same arguments.
 
     Args:
-        program, arguments, grid, block, rounding, limits: as `run`; the arrays hold the results of the first schedule.
+        program, arguments, grid, block, rounding, limits, processes: as `run`; the arrays hold the results of the first
+            schedule.
         schedules: at least one.
         workers: runs at a time.
 
@@ -189,7 +198,16 @@ def run_schedules(
 
     def go(index: int) -> Run:
         own = inputs[index - 1] if index else arguments
-        return run(program, own, grid, block, schedule=schedules[index], rounding=rounding, limits=limits)
+        return run(
+            program,
+            own,
+            grid,
+            block,
+            schedule=schedules[index],
+            rounding=rounding,
+            limits=limits,
+            processes=processes,
+        )
 
     with ThreadPoolExecutor(max(1, workers)) as pool:
         later = [pool.submit(go, index) for index in range(1, len(schedules))]
@@ -212,6 +230,14 @@ def run_schedules(
                     )
     completed = first.completed and all(other.completed for other in others)
     return replace(first, completed=completed, findings=tuple(findings))
+
+
+def _processes(program: Program, workgroups: int, wanted: int | None) -> int:
+    if wanted is not None and wanted < 1:
+        raise ValueError(f"processes must be at least 1, got {wanted}")
+    if program.traced or program.atomics:
+        return 1
+    return max(1, min(workgroups, wanted or len(os.sched_getaffinity(0))))
 
 
 def _difference(parameter: Parameter, one: Mapping[str, Any], two: Mapping[str, Any]) -> str | None:
@@ -345,18 +371,21 @@ class _Memory:
 
 @dataclass(frozen=True)
 class _Ended:
+    """How one of the processes ended: its report, its exit status (negative: a signal)."""
+
     report: bytes
-    errors: str
     status: int
 
 
-def _execute(program: Program, request: str, memory: int, limits: Limits) -> _Ended:
+def _execute(program: Program, request: str, memory: int, limits: Limits) -> tuple[list[_Ended], str]:
+    """Run the kernel; return how each process ended, and what they printed."""
     with contextlib.ExitStack() as stack:
         wanted = os.memfd_create("tilegate-emulator-request")
         stack.callback(os.close, wanted)
         os.write(wanted, request.encode())
         os.lseek(wanted, 0, os.SEEK_SET)
         read_end, write_end = os.pipe()
+        # Whatever ends this process closes it, and that ends those started here (runtime/processes.cpp).
         stack.callback(os.close, read_end)
         try:
             child = subprocess.Popen(
@@ -374,33 +403,48 @@ def _execute(program: Program, request: str, memory: int, limits: Limits) -> _En
         assert child.stderr is not None  # noqa: S101
         stack.callback(child.stderr.close)
         try:
-            report, errors = _collect(read_end, child.stderr.fileno(), time.monotonic() + limits.seconds + _GRACE)
+            answer, errors = _collect(read_end, child.stderr.fileno(), time.monotonic() + limits.seconds + _GRACE)
         finally:
             with contextlib.suppress(ProcessLookupError):
                 os.killpg(child.pid, signal.SIGKILL)
             status = child.wait()
-        return _Ended(report, errors.decode(errors="replace"), status)
+        return _split(answer) or [_Ended(b"", status)], errors.decode(errors="replace")
 
 
-def _collect(report: int, errors: int, deadline: float) -> tuple[bytes, bytes]:
-    """Read both pipes until they end, the deadline passes, or one says more than it may."""
-    kept: dict[int, bytearray] = {report: bytearray(), errors: bytearray()}
-    most = {report: _MAX_REPORT, errors: _MAX_ERRORS}
+def _collect(answer: int, errors: int, deadline: float) -> tuple[bytes, bytes]:
+    """Read both pipes until the first ends or the deadline passes; of either no more than it may say."""
+    kept: dict[int, bytearray] = {answer: bytearray(), errors: bytearray()}
+    most = {answer: _MAX_REPORT, errors: _MAX_ERRORS}
     with selectors.DefaultSelector() as selector:
         for descriptor in kept:
             selector.register(descriptor, selectors.EVENT_READ)
-        while selector.get_map() and time.monotonic() < deadline:
+        while answer in selector.get_map() and time.monotonic() < deadline:
             for key, _ in selector.select(max(0.0, deadline - time.monotonic())):
                 part = os.read(key.fd, 1 << 16)
                 kept[key.fd] += part
                 if not part or len(kept[key.fd]) > most[key.fd]:
                     selector.unregister(key.fd)
-    return bytes(kept[report][:_MAX_REPORT]), bytes(kept[errors][:_MAX_ERRORS])
+    return bytes(kept[answer][:_MAX_REPORT]), bytes(kept[errors][:_MAX_ERRORS])
+
+
+def _split(answer: bytes) -> list[_Ended]:
+    """Take the reports apart; nothing of an answer that is cut off, as of a process that was killed while it wrote."""
+    ended, rest = [], memoryview(answer)
+    while rest:
+        head, _, _ = bytes(rest[:64]).partition(b"\n")
+        found = re.fullmatch(rb"(-?\d+) (\d+)", head)
+        if found is None:
+            return []
+        begin, size = len(head) + 1, int(found[2])
+        ended.append(_Ended(bytes(rest[begin : begin + size]), int(found[1])))
+        rest = rest[begin + size :]
+    return ended
 
 
 def _result(
     program: Program,
-    ended: _Ended,
+    ended: Sequence[_Ended],
+    errors: str,
     grid: tuple[int, int, int],
     *,
     values: Sequence[Any],
@@ -410,20 +454,26 @@ def _result(
     sizes = [
         value.nbytes if parameter.pointer else 0 for parameter, value in zip(program.parameters, values, strict=True)
     ]
-    if not ended.report:
-        return Run(False, (_without_report(ended, limits, seconds),), (), None, seconds)
+    lost = [_without_report(one.status, errors, limits, seconds) for one in ended if not one.report]
     try:
-        raw = json.loads(ended.report)
-        sites = [finding[key] for finding in raw["findings"] for key in ("site", "other_site")]
-        sites += [row[0] for row in raw["counters"]["places"]] if program.traced else []
-        sites += raw["barriers"]["executed"]
-        places = Places(program.library, program.symbolizer, program.source, sites)
+        reports = [json.loads(one.report) for one in ended if one.report]
+        raw = _merged([finding for report in reports for finding in report["findings"]])
+        rows = [row for report in reports for row in report["counters"]["places"]]
+        executed, needed = (
+            [site for report in reports for site in report["barriers"][key]] for key in ("executed", "needed")
+        )
+        sites = [finding[key] for finding in raw for key in ("site", "other_site")]
+        sites += [row[0] for row in rows] if program.traced else []
+        places = Places(program.library, program.symbolizer, program.source, [*sites, *executed])
         scene = Scene(places, grid, program.parameters, sizes, limits.seconds, limits.memory_bytes)
-        findings = _one_expiry([finding_of(finding, scene) for finding in raw["findings"]])
-        completed = raw["completed"] is True
-        counters = counters_of(raw["counters"], places) if program.traced and completed else None
-        atomics = sum(row[-1] for row in raw["counters"]["places"])
-        hints = _redundant_barriers(raw["barriers"], places) if completed and not findings else ()
+        findings = _one_expiry([*(finding_of(finding, scene) for finding in raw), *dict.fromkeys(lost)])
+        completed = not lost and all(report["completed"] is True for report in reports)
+        done = sum(report["counters"]["workgroups"] for report in reports)
+        if completed and done != math.prod(grid):
+            raise ValueError(f"{done} workgroups")
+        counters = counters_of(reports[0]["counters"], places) if program.traced and completed else None
+        atomics = sum(row[-1] for row in rows)
+        hints = _redundant_barriers(executed, needed, places) if completed and not findings else ()
     except (KeyError, TypeError, ValueError, IndexError) as error:
         # The kernel runs in the process that writes the report, and can write over anything there.
         broken = Finding(
@@ -433,16 +483,26 @@ def _result(
     return Run(completed, findings, hints, counters, seconds, atomics)
 
 
-def _without_report(ended: _Ended, limits: Limits, seconds: float) -> Finding:
-    last = next(iter(ended.errors.strip().splitlines()[-1:]), "")
-    if ended.status == 2 and "undefined symbol" in last:
+def _merged(findings: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Make one finding of those that several processes have at the same places, that of the first workgroup."""
+    merged: dict[tuple[Any, ...], dict[str, Any]] = {}
+    for finding in sorted(findings, key=lambda found: found["workgroup"]):
+        key = (finding["kind"], *sorted((finding["site"], finding["other_site"])))
+        known = merged.setdefault(key, {**finding, "count": 0})
+        known["count"] += finding["count"]
+    return list(merged.values())
+
+
+def _without_report(status: int, errors: str, limits: Limits, seconds: float) -> Finding:
+    last = next(iter(errors.strip().splitlines()[-1:]), "")
+    if status == 2 and "undefined symbol" in last:
         name = last.rsplit("undefined symbol: ", 1)[-1]
         return Finding("unsupported", f"the kernel calls {name}, which the emulator does not know")
-    if ended.status == 2 and last.startswith("emulator: "):
+    if status == 2 and last.startswith("emulator: "):
         raise EmulatorError(last.removeprefix("emulator: "))
-    if seconds >= limits.seconds or -ended.status in (signal.SIGXCPU, signal.SIGALRM):
+    if seconds >= limits.seconds or -status in (signal.SIGXCPU, signal.SIGALRM):
         return Finding("time-limit", f"not done after {limits.seconds:g} s, and ended from outside")
-    how = signal.Signals(-ended.status).name if ended.status < 0 else f"exit status {ended.status}"
+    how = signal.Signals(-status).name if status < 0 else f"exit status {status}"
     return Finding("crash", f"the process that ran the kernel ended without a report ({how}) {last}".rstrip())
 
 
@@ -457,9 +517,9 @@ def _one_expiry(findings: Sequence[Finding]) -> tuple[Finding, ...]:
     return (*others, *([] if shown is None else [replace(shown, count=1)]))
 
 
-def _redundant_barriers(raw: Mapping[str, Sequence[int]], places: Places) -> tuple[Hint, ...]:
-    lines = {places.of(site).line: places.of(site) for site in raw["executed"]}
-    needed = {places.of(site).line for site in raw["needed"]}
+def _redundant_barriers(executed: Sequence[int], needed_sites: Sequence[int], places: Places) -> tuple[Hint, ...]:
+    lines = {places.of(site).line: places.of(site) for site in executed}
+    needed = {places.of(site).line for site in needed_sites}
     return tuple(
         Hint(line, place.text, "no two accesses of this run conflict across this barrier alone")
         for line, place in sorted(lines.items())

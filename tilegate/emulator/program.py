@@ -70,6 +70,7 @@ class Program:
         traced: whether it is built with all checks and counters.
         parameters: in the kernel's order.
         library, runner, symbolizer: files.
+        atomics: whether it may execute any.
     """
 
     name: str
@@ -81,6 +82,7 @@ class Program:
     library: Path
     runner: Path
     symbolizer: str
+    atomics: bool
 
 
 def compile_kernel(source: str, name: str, *, arch: str, shared_bytes: int, traced: bool = True) -> Program:
@@ -114,7 +116,8 @@ def compile_kernel(source: str, name: str, *, arch: str, shared_bytes: int, trac
         f"{key}.so",
         lambda to: _build_kernel(tools, source, name, to, shared_bytes=shared_bytes, options=options),
     )
-    return Program(name, source, arch, shared_bytes, traced, parameters, library, runner, tools.symbolizer)
+    atomics = b"tg_atomic_load" in library.read_bytes()  # what it calls of the runtime is named in it
+    return Program(name, source, arch, shared_bytes, traced, parameters, library, runner, tools.symbolizer, atomics)
 
 
 def cache_folder() -> Path:

@@ -7,6 +7,7 @@ import re
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 import torch
 
@@ -46,6 +47,26 @@ def text(arch: str = "gfx942") -> str:
     return (DATA / f"forward-{arch}.hip").read_text(encoding="utf-8")
 
 
+def problem(shape: tuple[int, int, int, int, int] = SHAPE) -> tuple[torch.Tensor, ...]:
+    """Q, K, V of a shape, and O and LSE full of NaN."""
+    batch, heads, kv_heads, rows, keys = shape
+    random = torch.Generator().manual_seed(rows * 1000 + keys)
+    q, k, v = (
+        torch.randn(batch, length, count, HEAD_DIM, generator=random).half()
+        for length, count in ((rows, heads), (keys, kv_heads), (keys, kv_heads))
+    )
+    return q, k, v, torch.full_like(q, math.nan), torch.full((batch, heads, rows), math.nan)
+
+
+def arguments(shape: tuple[int, int, int, int, int], tensors: tuple[torch.Tensor, ...] | None = None) -> dict[str, Any]:
+    """What the kernel is called with; arrays share the tensors' memory."""
+    return {
+        **{name: x.numpy() for name, x in zip(("Q", "K", "V", "O", "LSE"), tensors or problem(shape), strict=True)},
+        **dict(zip(("batch", "heads", "kv_heads", "seqlen_q", "seqlen_k"), shape, strict=True)),
+        "softmax_scale": HEAD_DIM**-0.5,
+    }
+
+
 def execute(
     source: str,
     *,
@@ -57,25 +78,14 @@ def execute(
     limits: Limits = LIMITS,
     runner: Path | None = None,
 ) -> Outcome:
-    batch, heads, kv_heads, rows, keys = shape
-    random = torch.Generator().manual_seed(rows * 1000 + keys)
-    q, k, v = (
-        torch.randn(batch, length, count, HEAD_DIM, generator=random).half()
-        for length, count in ((rows, heads), (keys, kv_heads), (keys, kv_heads))
-    )
-    out, lse = torch.full_like(q, math.nan), torch.full((batch, heads, rows), math.nan)
-    numbers = {"batch": batch, "heads": heads, "kv_heads": kv_heads, "seqlen_q": rows, "seqlen_k": keys}
-    tensors = {"Q": q, "K": k, "V": v, "O": out, "LSE": lse}
-    arguments = {
-        **{name: tensor.numpy() for name, tensor in tensors.items()},
-        **numbers,
-        "softmax_scale": HEAD_DIM**-0.5,
-    }
+    q, k, v, out, lse = tensors = problem(shape)
+    values = arguments(shape, tensors)
     size = LDS[arch] if shared_bytes is None else shared_bytes
     program = emulator.compile_kernel(source, NAME, arch=arch, shared_bytes=size, traced=traced)
     if runner is not None:
         program = replace(program, runner=runner)
-    run = emulator.run(program, arguments, emulator.grid_of(GRID, numbers), [256], schedule=schedule, limits=limits)
+    grid = emulator.grid_of(GRID, {name: value for name, value in values.items() if isinstance(value, int)})
+    run = emulator.run(program, values, grid, [256], schedule=schedule, limits=limits)
     wrong = None
     if run.completed:
         try:

@@ -44,6 +44,7 @@ def run(
     schedule: Schedule = emulator.SCHEDULES[0],
     rounding: str = "fma",
     limits: Limits = LIMITS,
+    processes: int | None = None,
     runner: Path | None = None,
 ) -> Run:
     program = emulator.compile_kernel(
@@ -51,7 +52,16 @@ def run(
     )
     if runner is not None:
         program = replace(program, runner=runner)
-    return emulator.run(program, arguments, grid, [threads], schedule=schedule, rounding=rounding, limits=limits)
+    return emulator.run(
+        program,
+        arguments,
+        grid,
+        [threads],
+        schedule=schedule,
+        rounding=rounding,
+        limits=limits,
+        processes=processes,
+    )
 
 
 def out(count: int = 64, dtype: Any = np.int32) -> Any:

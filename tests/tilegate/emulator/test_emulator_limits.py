@@ -34,7 +34,7 @@ def test_an_endless_loop_over_a_barrier() -> None:
 
 def test_waiting_for_another_workgroup() -> None:
     body = "  if (blockIdx.x == 0) { while (*(volatile int*)(out + 64) == 77) { } }\n  out[64] = 1;"
-    done = run(body, {"out": out(65)}, grid=(2,), limits=SHORT, traced=False)
+    done = run(body, {"out": out(65)}, grid=(2,), limits=SHORT, traced=False, processes=1)
     assert [found.kind for found in done.findings] == ["time-limit"]
     assert "another" in done.findings[0].message
 
@@ -104,7 +104,7 @@ def test_a_process_that_lives_on_is_ended() -> None:
         shared_bytes=1024,
         traced=False,
     )
-    running = subprocess.run(["ps", "-eo", "args"], capture_output=True, text=True, check=True).stdout
+    running = subprocess.run(["ps", "-ww", "-eo", "args"], capture_output=True, text=True, check=True).stdout
     assert program.runner.name not in running
 
 

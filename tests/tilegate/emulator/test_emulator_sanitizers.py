@@ -43,15 +43,16 @@ def test_the_sanitizers_see_a_fault_of_the_runtime(tmp_path: Path, monkeypatch: 
     schedule = broken / "schedule.cpp"
     schedule.write_text(
         schedule.read_text().replace(
-            "generator.seed(wanted.seed);",
-            "int *p = new int[2]; generator.seed(p[2 + (wanted.seed > 99)]); delete[] p;",
+            "generator.seed(mixed);",
+            "int *p = new int[2]; generator.seed(p[2 + (seed > 99)]); delete[] p;",
         )
     )
-    monkeypatch.setattr(program, "_RUNTIME", broken)
-    try:
-        build_runner(emulator.toolchain(), tmp_path / "runner", OPTIONS)
-    except emulator.EmulatorError as error:
-        pytest.skip(f"clang's sanitizers are not here: apt-get install -y libclang-rt-19-dev ({error})")
+    with monkeypatch.context() as patch:
+        patch.setattr(program, "_RUNTIME", broken)
+        try:
+            build_runner(emulator.toolchain(), tmp_path / "runner", OPTIONS)
+        except emulator.EmulatorError as error:
+            pytest.skip(f"clang's sanitizers are not here: apt-get install -y libclang-rt-19-dev ({error})")
     assert not run("  out[t] = 1;", {"out": out()}, runner=tmp_path / "runner").completed
 
 
@@ -101,3 +102,26 @@ def test_small_kernels(body: str, expected: list[str], runner: Path) -> None:
         runner=runner,
     )
     assert kinds(result) == expected
+
+
+def test_processes_that_share_workgroups(runner: Path) -> None:
+    result = out(1024)
+    done = run(
+        "  out[blockIdx.x * 64 + t] = blockIdx.x;",
+        {"out": result},
+        traced=False,
+        grid=(16,),
+        processes=3,
+        runner=runner,
+    )
+    assert done.completed
+    assert np.array_equal(result, np.repeat(np.arange(16), 64))
+    found = run(
+        "  if (blockIdx.x == 7) { out[t] = t / (int)(gridDim.x - 16); }",
+        {"out": out()},
+        traced=False,
+        grid=(16,),
+        processes=3,
+        runner=runner,
+    )
+    assert kinds(found) == ["fault"]

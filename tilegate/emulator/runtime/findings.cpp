@@ -8,6 +8,7 @@
 #include <tuple>
 #include <vector>
 
+#include "processes.h"
 #include "report.h"
 
 namespace {
@@ -40,6 +41,7 @@ void stop(const Finding &finding) {
 }
 
 void end_run() {
+  end_at_workgroup(machine.workgroup_number);
   finish_report(false);
   _exit(0);
 }

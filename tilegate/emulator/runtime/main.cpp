@@ -1,4 +1,5 @@
 // One run of one kernel: arguments are the descriptors of the request, of the memory of its buffers, and of the report.
+// The process that is started watches those that run it.
 #include <dlfcn.h>
 #include <link.h>
 #include <sys/mman.h>
@@ -12,11 +13,13 @@
 #include "counters.h"
 #include "findings.h"
 #include "memory.h"
+#include "processes.h"
 #include "report.h"
 #include "request.h"
 #include "sandbox.h"
 
 namespace {
+Request request;
 int report_descriptor = -1;
 uint32_t finished_workgroups;
 const char *pool;
@@ -75,6 +78,24 @@ void make_stacks() {
   machine.stacks = static_cast<char *>(memory);
   madvise(memory, kStackBytes * static_cast<size_t>(machine.launch.threads), MADV_HUGEPAGE);
 }
+
+// What one process does.
+void run_workgroups(int report) {
+  report_descriptor = report;
+  std::set_new_handler([] { stop(Finding{Fault::Memory}); });
+  limit_process(request.seconds, request.memory_bytes);
+  watch_signals();
+  load_kernel(request.library);
+  make_stacks();
+  open_memory();
+  const Launch &launch = machine.launch;
+  const uint64_t workgroups = static_cast<uint64_t>(launch.grid.x) * launch.grid.y * launch.grid.z;
+  for (uint64_t number; take_workgroup(workgroups, number);) {
+    run_workgroup(static_cast<uint32_t>(number));
+    ++finished_workgroups;
+  }
+  finish_report(true);
+}
 }  // namespace
 
 const char *tg_pool_begin() { return pool; }
@@ -95,21 +116,7 @@ int main(int count, char **words) {
     fprintf(stderr, "emulator: started by tilegate, with three descriptors\n");
     return 2;
   }
-  std::set_new_handler([] { stop(Finding{Fault::Memory}); });
-  report_descriptor = atoi(words[3]);
-  const Request request = read_request(atoi(words[1]), atoi(words[2]));
+  request = read_request(atoi(words[1]), atoi(words[2]));
   set_schedule(request.schedule);
-  limit_process(request.seconds, request.memory_bytes);
-  watch_signals();
-  load_kernel(request.library);
-  make_stacks();
-  open_memory();
-  const Launch &launch = machine.launch;
-  const uint64_t workgroups = static_cast<uint64_t>(launch.grid.x) * launch.grid.y * launch.grid.z;
-  for (uint64_t number = 0; number < workgroups; ++number) {
-    run_workgroup(static_cast<uint32_t>(number));
-    ++finished_workgroups;
-  }
-  finish_report(true);
-  _exit(0);
+  watch_processes(request.processes, request.seconds, atoi(words[3]), run_workgroups);
 }

@@ -61,28 +61,32 @@ __attribute__((noinline)) void widen_fp8(TgElement type, const void *from, float
   for (int i = 0; i < count; ++i) to[i] = table[static_cast<const uint8_t *>(from)[i]];
 }
 
-template <int count> inline __attribute__((always_inline)) void widen(TgElement type, const void *from, float *to) {
-  if (type == TgElement::Half) {
+// The types of an instruction's operands, as far as the code for them differs.
+enum class Kind { Half, BFloat, Float, Fp8 };
+
+template <int count, Kind kind> inline __attribute__((always_inline)) void widen(TgElement type, const void *from, float *to) {
+  typedef float Floats __attribute__((ext_vector_type(count)));
+  if (kind == Kind::Half) {
     typedef _Float16 Halves __attribute__((ext_vector_type(count)));
-    typedef float Floats __attribute__((ext_vector_type(count)));
     Halves halves;
     memcpy(&halves, from, sizeof halves);
     const Floats floats = __builtin_convertvector(halves, Floats);
     memcpy(to, &floats, sizeof floats);
-  } else if (type == TgElement::BFloat) {
-    uint16_t halves[count];
-    memcpy(halves, from, sizeof halves);
-    uint32_t bits[count];
-    for (int i = 0; i < count; ++i) bits[i] = static_cast<uint32_t>(halves[i]) << 16;
-    memcpy(to, bits, sizeof bits);
-  } else if (type == TgElement::Float) {
+  } else if (kind == Kind::BFloat) {
+    typedef uint16_t Halves __attribute__((ext_vector_type(count)));
+    typedef uint32_t Bits __attribute__((ext_vector_type(count)));
+    Halves halves;
+    memcpy(&halves, from, sizeof halves);
+    const Bits bits = __builtin_convertvector(halves, Bits) << 16;
+    memcpy(to, &bits, sizeof bits);
+  } else if (kind == Kind::Float) {
     memcpy(to, from, sizeof(float) * count);
   } else {
     widen_fp8(type, from, to, count);
   }
   // gfx90a takes subnormal half and bfloat16 inputs for 0 and gives no subnormal results (PyTorch, "Numerical accuracy").
-  if (machine.launch.flushes_subnormals && type != TgElement::Float) {
-    const float least = type == TgElement::Half ? kLeastNormalHalf : kLeastNormal;
+  if (kind != Kind::Float && machine.launch.flushes_subnormals) {
+    const float least = kind == Kind::Half ? kLeastNormalHalf : kLeastNormal;
     for (int i = 0; i < count; ++i) to[i] = flushed(to[i], least);
   }
 }
@@ -100,36 +104,38 @@ template <int R> inline void take_d(const Operands &from, unsigned lane, void *d
     memcpy(static_cast<char *>(d) + 16 * quad, &from.d[lane % R * R + row_of<R>(lane, quad)], 16);
 }
 
-struct Call {
-  const TgMatrix &shape;
-  const void *a, *b, *c;
-  void *d;
-  Site site;
-};
+// One function for each shape and type, with the parameters of tg_matrix, whose caller is theirs: each has a small frame.
+#define TG_EXECUTE_PARAMETERS const TgMatrix *shape, const void *a, const void *b, const void *c, void *d
 
-template <int R, int K> inline __attribute__((always_inline)) void execute_floats(Lane &self, const Call &call) {
+template <int R, int K, Kind kind> __attribute__((noinline)) void execute_floats(TG_EXECUTE_PARAMETERS) {
   constexpr unsigned values = R * K / kWave;
+  Lane &self = *machine.running;
+  settle_overwrites(self);
+  self.matrix = shape;
   Operands &with = operands[self.wave];
   const unsigned lane = static_cast<unsigned>(self.lane), first = values * (lane / R), own = lane % R;
   float row[values];
-  widen<values>(call.shape.a, call.a, row);
+  widen<values, kind>(shape->a, a, row);
   for (unsigned v = 0; v < values; ++v) with.a[(first + v) * R + own] = row[v];
-  widen<values>(call.shape.b, call.b, &with.b[own * K + first]);
-  bring_c<R>(with, lane, call.c);
-  arrive(self, Waiting::Matrix, call.site);
-  take_d<R>(with, lane, call.d);
+  widen<values, kind>(shape->b, b, &with.b[own * K + first]);
+  bring_c<R>(with, lane, c);
+  arrive(self, Waiting::Matrix, TG_SITE());
+  take_d<R>(with, lane, d);
 }
 
-template <int R, int K> void execute_bytes(Lane &self, const Call &call) {
+template <int R, int K> __attribute__((noinline)) void execute_bytes(TG_EXECUTE_PARAMETERS) {
   constexpr size_t values = R * K / kWave;
+  Lane &self = *machine.running;
+  settle_overwrites(self);
+  self.matrix = shape;
   Operands &with = operands[self.wave];
   const unsigned lane = static_cast<unsigned>(self.lane);
   const size_t at = lane % R * K + values * (lane / R);
-  memcpy(reinterpret_cast<int8_t *>(with.a) + at, call.a, values);
-  memcpy(reinterpret_cast<int8_t *>(with.b) + at, call.b, values);
-  bring_c<R>(with, lane, call.c);
-  arrive(self, Waiting::Matrix, call.site);
-  take_d<R>(with, lane, call.d);
+  memcpy(reinterpret_cast<int8_t *>(with.a) + at, a, values);
+  memcpy(reinterpret_cast<int8_t *>(with.b) + at, b, values);
+  bring_c<R>(with, lane, c);
+  arrive(self, Waiting::Matrix, TG_SITE());
+  take_d<R>(with, lane, d);
 }
 
 template <int R, int K> void multiply_floats(Operands &with, bool flush) {
@@ -214,12 +220,16 @@ void multiply(const Wave &wave, const TgMatrix &shape) {
       shape, [&](auto R, auto K) { multiply_floats<R, K>(with, flush); }, [&](auto R, auto K) { multiply_bytes<R, K>(with); });
 }
 
-extern "C" void tg_matrix(const TgMatrix *shape, const void *a, const void *b, const void *c, void *d) {
-  Lane &self = *machine.running;
-  settle_overwrites(self);
-  self.matrix = shape;
-  const Call call{*shape, a, b, c, d, TG_SITE()};
+extern "C" void tg_matrix(TG_EXECUTE_PARAMETERS) {
+  void (*execute)(TG_EXECUTE_PARAMETERS);
   with_shape(
-      *shape, [&](auto R, auto K) __attribute__((always_inline)) { execute_floats<R, K>(self, call); },
-      [&](auto R, auto K) { execute_bytes<R, K>(self, call); });
+      *shape,
+      [&](auto R, auto K) {
+        execute = shape->a == TgElement::Half     ? execute_floats<R, K, Kind::Half>
+                  : shape->a == TgElement::BFloat ? execute_floats<R, K, Kind::BFloat>
+                  : shape->a == TgElement::Float  ? execute_floats<R, K, Kind::Float>
+                                                  : execute_floats<R, K, Kind::Fp8>;
+      },
+      [&](auto R, auto K) { execute = execute_bytes<R, K>; });
+  [[clang::musttail]] return execute(shape, a, b, c, d);
 }

@@ -174,7 +174,7 @@ void run_workgroup(uint32_t number) {
   machine.live = launch.threads;
   machine.at_barrier = 0;
   machine.workgroup_epoch = ++machine.epoch;
-  clear_ready();
+  begin_schedule(number);
   prepare_memory();
   for (int w = 0; w < launch.waves; ++w) {
     Wave &wave = machine.waves[w];

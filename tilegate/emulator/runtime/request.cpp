@@ -52,6 +52,8 @@ Request read_request(int request, int memory) {
       wanted.schedule.waves = static_cast<Schedule::Waves>(waves);
     } else if (word == "limits") {
       text >> wanted.seconds >> wanted.memory_bytes;
+    } else if (word == "processes") {
+      text >> wanted.processes;
     } else if (word == "scalar") {
       uint64_t bits;
       text >> bits;

@@ -10,6 +10,7 @@ struct Request {
   double seconds;
   uint64_t memory_bytes;
   Schedule schedule;
+  int processes;  // that share the workgroups
 };
 
 // Fills in what of machine.launch does not come from the library; maps the buffers, each between guard pages.

@@ -11,7 +11,13 @@ std::mt19937_64 generator;
 
 void set_schedule(const Schedule &wanted) {
   ready.schedule = wanted;
-  generator.seed(wanted.seed);
+}
+
+void begin_schedule(uint32_t workgroup) {
+  ready.head = ready.tail = 0;
+  const uint64_t seed = ready.schedule.seed;
+  std::seed_seq mixed{seed, seed >> 32, uint64_t{workgroup}};
+  generator.seed(mixed);
 }
 
 void draw_ready() {

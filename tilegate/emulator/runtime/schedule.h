@@ -21,10 +21,11 @@ struct Ready {
 extern Ready ready;
 
 void set_schedule(const Schedule &schedule);
+// Nobody is ready. The order of a workgroup does not depend on which ones its process ran before.
+void begin_schedule(uint32_t workgroup);
 // Puts a lane drawn at random in front.
 void draw_ready();
 
-inline void clear_ready() { ready.head = ready.tail = 0; }
 inline bool any_ready() { return ready.head != ready.tail; }
 inline Lane *take_ready() {
   if (ready.schedule.waves == Schedule::Waves::Random) draw_ready();

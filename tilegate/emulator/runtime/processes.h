@@ -1,0 +1,13 @@
+// The processes that run the kernel, and the one that watches them: it runs nothing of the kernel, keeps their reports
+// apart, and ends them when their time has passed or nobody waits for the result any more.
+#pragma once
+#include <cstdint>
+
+// Runs `work` in `processes` processes, each with a descriptor for its report, and does not return. Writes for each of them
+// its exit status (of a signal: negative), the length of its report, and the report.
+[[noreturn]] void watch_processes(int processes, double seconds, int report, void (*work)(int report));
+
+// For `work`: the next workgroup that no other process has taken. False if none is left, or one before it ended the run.
+bool take_workgroup(uint64_t workgroups, uint64_t &number);
+// The run ends with workgroup `number`: those after it need not be run.
+void end_at_workgroup(uint64_t number);
