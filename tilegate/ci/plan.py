@@ -20,7 +20,7 @@ from tilegate.files import UsageError
 from tilegate.isa.command import document, lowering_of, run_survey
 from tilegate.isa.compare import pairs_of
 from tilegate.isa.store import default_store
-from tilegate.isa.survey import Survey
+from tilegate.isa.survey import Survey, everything
 from tilegate.isa.toolchain import ToolchainError, find_toolchain
 
 SCHEMA = "tilegate-plan/1"
@@ -172,7 +172,7 @@ def _surveys(
         for side, revision in sides.items():
             try:
                 with lowering_of(opened, revision, sides["base"], Path(scratch, side), store) as lowering:
-                    found[side] = run_survey(lowering, toolchains, None, side)
+                    found[side] = run_survey(lowering, toolchains, everything, side)
             except UsageError as error:
                 return None, f"{side}: {error}"[:2000]
     return found, None

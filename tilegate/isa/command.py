@@ -20,7 +20,7 @@ from tilegate.isa.chips import CHIPS, chip_of
 from tilegate.isa.lowering import Lowering
 from tilegate.isa.parallel import with_progress
 from tilegate.isa.store import Store, default_store
-from tilegate.isa.survey import SCHEMA, Survey, survey
+from tilegate.isa.survey import SCHEMA, Choice, Survey, matching, survey
 from tilegate.isa.toolchain import COMPILER_VARIABLE, Toolchain, ToolchainError, find_toolchain
 from tilegate.session import stage
 
@@ -37,6 +37,23 @@ examples:
   tilegate isa --rev v1.0 --json
   tilegate isa diff --base main --head HEAD       what a change does to registers, LDS, occupancy, instructions
   tilegate isa page --out docs/isa-tiles.md       write the page of the documentation; --check: is it current?
+"""
+_DIFF = """\
+Compare the compiled kernels of two revisions, with the base's suite: registers, spills, LDS, occupancy, instructions. A
+kernel is compared with the one that took its place for the same benchmark cases, whatever their ids.
+
+examples:
+  tilegate isa diff --base main --head WORKTREE              what I have in the editor
+  tilegate isa diff --base main --head HEAD -b 'Decode|d64'  some kernels; only these and their counterparts are compiled
+  tilegate isa diff --base v1.0 --head HEAD --arch gfx942,gfx90a --out /tmp/diff
+  tilegate isa diff --base main --head HEAD --json | jq '.pairs[].difference.verdict'
+"""
+_PAGE = """\
+Write the numbers of every kernel as a page of the documentation, or check that the page is current.
+
+examples:
+  tilegate isa page --arch gfx942,gfx90a --out docs/isa-tiles.md
+  tilegate isa page --arch gfx942,gfx90a --out docs/isa-tiles.md --check    exit 1 if it would be written differently
 """
 EPILOG = "exit code: 0 pass, 1 regressed, 2 usage error, 3 broken, 4 nothing to look at, 5 no compiler for the chip"
 
@@ -60,7 +77,7 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
     commands = parser.add_subparsers(dest="isa_command", metavar="", required=False)
     diff = commands.add_parser(
         "diff", help="compare the compiled kernels of two revisions", epilog=EPILOG,
-        formatter_class=argparse.RawDescriptionHelpFormatter, description="Compare the compiled kernels of two revisions.",
+        formatter_class=argparse.RawDescriptionHelpFormatter, description=_DIFF,
     )  # fmt: skip
     diff.add_argument("--base", required=True, metavar="REV", help="what to compare with, or WORKTREE")
     diff.add_argument("--head", required=True, metavar="REV", help="what is judged, or WORKTREE")
@@ -71,7 +88,10 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
         action="store_true",
         help="let waivers count that the change itself adds to tilegate-waivers.toml; otherwise only the base's do",
     )
-    page = commands.add_parser("page", help="write the page of all tiles' numbers")
+    page = commands.add_parser(
+        "page", help="write the page of all tiles' numbers", epilog=EPILOG,
+        formatter_class=argparse.RawDescriptionHelpFormatter, description=_PAGE,
+    )  # fmt: skip
     page.add_argument("--out", type=Path, required=True, metavar="FILE", help="the Markdown file")
     page.add_argument(
         "--check", action="store_true", help="write nothing; exit 1 if what it says of these chips is out of date"
@@ -90,7 +110,7 @@ def _add_common(parser: argparse.ArgumentParser, default: object) -> None:
         "--bench",
         default=default,
         metavar="REGEX",
-        help="only kernels in whose id or cases the expression is found (diff: of the pairs; all kernels are compiled)",
+        help="only kernels in whose id or cases the expression is found (diff: and those that they are compared with)",
     )
     parser.add_argument(
         "--compiler",
@@ -163,7 +183,7 @@ def survey_of(args: argparse.Namespace, rev: str) -> tuple[Survey, trees.Revisio
         repository = trees.open_repository(args.repo.resolve())
         revision = trees.resolve(repository, rev, Path(scratch, "objects"))
         with lowering_of(repository, revision, revision, Path(scratch, "side"), default_store()) as lowering:
-            return run_survey(lowering, toolchains, args.bench, "isa"), revision
+            return run_survey(lowering, toolchains, matching(args.bench), "isa"), revision
 
 
 def toolchains_of(args: argparse.Namespace) -> tuple[Toolchain, ...]:
@@ -201,7 +221,7 @@ def lowering_of(
         yield lowering
 
 
-def run_survey(lowering: Lowering, toolchains: Sequence[Toolchain], pattern: str | None, name: str) -> Survey:
+def run_survey(lowering: Lowering, toolchains: Sequence[Toolchain], choice: Choice, name: str) -> Survey:
     """Survey with progress on stderr.
 
     Raises:
@@ -210,5 +230,5 @@ def run_survey(lowering: Lowering, toolchains: Sequence[Toolchain], pattern: str
     store = default_store()
     store.prune()
     return with_progress(
-        name, "generate and compile", lambda say: survey(lowering, toolchains, store, pattern=pattern, say=say)
+        name, "generate and compile", lambda say: survey(lowering, toolchains, store, choice=choice, say=say)
     )

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
 import datetime
 import fnmatch
+import functools
 import json
-import re
 import tempfile
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -18,9 +19,10 @@ from tilegate import __version__, files, trees, waivers
 from tilegate.config import load_config
 from tilegate.isa import command
 from tilegate.isa.analysis import Analysis
+from tilegate.isa.lowering import Lowering
 from tilegate.isa.rules import INFO, Difference, compare, waive
 from tilegate.isa.store import default_store
-from tilegate.isa.survey import Survey
+from tilegate.isa.survey import Survey, found
 from tilegate.markup import code, prose
 from tilegate.waivers import Standing, Waiver
 
@@ -104,13 +106,18 @@ def run_diff(args: argparse.Namespace, today: datetime.date | None = None) -> in
         surveys, revisions = {}, {}
         for side in ("base", "head"):
             revisions[side] = trees.resolve(repository, getattr(args, side), Path(scratch, f"{side}-objects"))
-        found = waivers.of_revisions(*(trees.file_if_any(repository, r, waivers.FILE) for r in revisions.values()))
-        standing = waivers.resolve(found, today=today or now.date(), allow_head=args.allow_head_waivers).about("isa")
-        for side, revision in revisions.items():
-            folder = Path(scratch, side)
-            with command.lowering_of(repository, revision, revisions["base"], folder, store) as lowering:
-                # Every kernel, whatever -b: a tile that replaces a matching one need not match itself.
-                surveys[side] = command.run_survey(lowering, toolchains, None, side)
+        ours, theirs = (trees.file_if_any(repository, revision, waivers.FILE) for revision in revisions.values())
+        brought = waivers.of_revisions(ours, theirs)
+        standing = waivers.resolve(brought, today=today or now.date(), allow_head=args.allow_head_waivers).about("isa")
+
+        def lowering(side: str) -> contextlib.AbstractContextManager[Lowering]:
+            return command.lowering_of(repository, revisions[side], revisions["base"], Path(scratch, side), store)
+
+        with lowering("head") as after:  # starts its workers when it is first asked
+            with lowering("base") as before:
+                concerned = _concerned(args.bench, before, after)
+                surveys["base"] = command.run_survey(before, toolchains, lambda arch, _: concerned(arch)[0], "base")
+            surveys["head"] = command.run_survey(after, toolchains, lambda arch, _: concerned(arch)[1], "head")
         allowed = load_config(trees.read_file(repository, revisions["base"], "pyproject.toml")).allow_removed
     compared = pairs_of(surveys["base"], surveys["head"])
     pairs = tuple(waived(kept, standing.counting) for kept in compared if _matches(kept, args.bench))
@@ -135,6 +142,26 @@ def run_diff(args: argparse.Namespace, today: datetime.date | None = None) -> in
         files.write_text(args.out / "isa.md", report)
     print(json.dumps(document, indent=1) if args.json else report)
     return status
+
+
+def _concerned(
+    pattern: str | None, before: Lowering, after: Lowering
+) -> Callable[[str], tuple[Collection[str], Collection[str]]]:
+    """Return a function that says, for a chip, which kernels of base and head have to be compiled.
+
+    They are those of all pairs in which the pattern is found: a tile that replaces a matching one need not match itself.
+    """
+
+    @functools.cache
+    def of(arch: str) -> tuple[Collection[str], Collection[str]]:
+        listed = [{id: tuple(cases) for id, cases in side.configurations(arch).items()} for side in (before, after)]
+        pairs = pair(*listed)
+        ids = [ids for ids, cases in pairs.items() if found(pattern, (*filter(None, ids), *cases))]
+        # Found nowhere: perhaps in what is known of a kernel only once it is generated, its name after " #".
+        left, right = zip(*(ids or pairs), strict=True) if pairs else ((), ())
+        return set(filter(None, left)), set(filter(None, right))
+
+    return of
 
 
 def waived(kept: Pair, counting: Sequence[Waiver]) -> Pair:
@@ -232,5 +259,4 @@ def _suffix(id: str) -> str:
 
 
 def _matches(kept: Pair, pattern: str | None) -> bool:
-    texts = (kept.base or "", kept.head or "", *kept.cases)
-    return pattern is None or any(re.search(pattern, text) for text in texts)
+    return found(pattern, (kept.base or "", kept.head or "", *kept.cases))

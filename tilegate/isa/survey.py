@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -16,6 +16,9 @@ from tilegate.protocol.artifacts import JSON
 from tilegate.worker.failures import MISSING
 
 SCHEMA = "tilegate-isa/1"
+
+Choice = Callable[[str, Mapping[str, Sequence[str]]], Collection[str]]
+"""Given a chip and a revision's kernels for it (ids, each with its cases): the ids of those to look at."""
 
 
 @dataclass(frozen=True)
@@ -67,21 +70,36 @@ class Survey:
         )
 
 
+def everything(arch: str, kernels: Mapping[str, Sequence[str]]) -> Collection[str]:
+    """Choose all kernels."""
+    return kernels
+
+
+def matching(pattern: str | None) -> Choice:
+    """Choose the kernels whose id, or one of whose cases, a regular expression is found in; all without one."""
+    return lambda arch, kernels: [id for id, cases in kernels.items() if found(pattern, (id, *cases))]
+
+
+def found(pattern: str | None, texts: Sequence[str]) -> bool:
+    """Return whether a regular expression is found in any of the texts, or there is none."""
+    return pattern is None or any(re.search(pattern, text) for text in texts)
+
+
 def survey(
     lowering: Lowering,
     toolchains: Sequence[Toolchain],
     store: Store,
     *,
-    pattern: str | None = None,
+    choice: Choice = everything,
     say: Say = lambda done, total, what: None,
 ) -> Survey:
-    """Look at every kernel of a revision whose id, or one of whose cases, `pattern` is found in.
+    """Look at the kernels of a revision.
 
     Args:
         lowering: the revision.
         toolchains: one for each chip.
         store: the cache.
-        pattern: a regular expression; all kernels without it.
+        choice: of which of them.
         say: told of progress.
 
     Raises:
@@ -89,17 +107,17 @@ def survey(
     """
     wanted: list[tuple[Toolchain, str, tuple[str, ...]]] = []
     for toolchain in toolchains:
-        for id, cases in lowering.configurations(toolchain.arch).items():
-            if pattern is None or any(re.search(pattern, text) for text in (id, *cases)):
-                wanted.append((toolchain, id, tuple(cases)))
+        kernels = lowering.configurations(toolchain.arch)
+        chosen = choice(toolchain.arch, kernels)
+        wanted += [(toolchain, id, tuple(cases)) for id, cases in kernels.items() if id in chosen]
     names = [f"{toolchain.arch} {id}" for toolchain, id, _ in wanted]
     if wanted:
         say(0, len(wanted), "")
-    found = in_parallel(lambda job: _look(lowering, store, *job), wanted, names, lowering, say, at_most=len(wanted))
-    kernels: dict[str, tuple[Kernel, ...]] = {toolchain.arch: () for toolchain in toolchains}
-    for (toolchain, _, _), made in zip(wanted, found, strict=True):
-        kernels[toolchain.arch] += tuple(made)
-    return Survey(kernels, {toolchain.arch: toolchain.identity() for toolchain in toolchains})
+    looked = in_parallel(lambda job: _look(lowering, store, *job), wanted, names, lowering, say, at_most=len(wanted))
+    surveyed: dict[str, tuple[Kernel, ...]] = {toolchain.arch: () for toolchain in toolchains}
+    for (toolchain, _, _), made in zip(wanted, looked, strict=True):
+        surveyed[toolchain.arch] += tuple(made)
+    return Survey(surveyed, {toolchain.arch: toolchain.identity() for toolchain in toolchains})
 
 
 def _look(lowering: Lowering, store: Store, toolchain: Toolchain, id: str, cases: tuple[str, ...]) -> list[Kernel]:

@@ -213,6 +213,28 @@ def test_nothing_never_passes(run: Callable[..., tuple[int, str, str]]) -> None:
 
 
 @pytest.mark.parametrize(
+    ("pattern", "compiled", "shown"),
+    [
+        ("sma", 3, [("small", "large"), ("small", "small")]),
+        ("'long'", 2, [("small", "large")]),  # the head runs that case with another tile
+        ("huge", 1, [(None, "huge")]),
+        ("loop_kernel", 5, []),  # found in nothing that is known before it is compiled
+    ],
+)
+def test_diff_compiles_only_what_is_asked_for_and_what_it_replaces(
+    toy: Toy, run: Callable[..., tuple[int, str, str]], pattern: str, compiled: int, shown: list[tuple[str | None, str]]
+) -> None:
+    toy.set(
+        {tile: {"text": f"// {tile} of the base"} for tile in ("small", "large")}, {"long": "small", "short": "small"}
+    )
+    toy.commit()
+    toy.set({tile: {"text": f"// {tile} of the head"} for tile in ("small", "large", "huge")})
+    _, out, _ = run("diff", "--base", "HEAD", "--head", "WORKTREE", "--json", "-b", pattern)
+    assert toy.compilations() == compiled
+    assert [(pair["base"], pair["head"]) for pair in json.loads(out)["pairs"]] == shown
+
+
+@pytest.mark.parametrize(
     ("arguments", "text"),
     [
         (("--arch", "gfx900"), "gfx942, gfx90a, gfx950"),
