@@ -31,11 +31,16 @@ def refuse_dirty(repository: trees.Repository, revisions: Mapping[str, trees.Rev
     for rev, commit in commits.items():
         dirty = trees.dirty_files(repository, commit, paths)
         if dirty:
-            shown = ", ".join(dirty[:3]) + (f" and {len(dirty) - 3} more" if len(dirty) > 3 else "")
+            some = ", ".join(map(_named, dirty[:3])) + (f" and {len(dirty) - 3} more" if len(dirty) > 3 else "")
             raise UsageError(
-                f"{rev} is checked out and has uncommitted changes, which would not be measured: {shown}; commit them, "
+                f"{rev} is checked out and has uncommitted changes, which would not be measured: {some}; commit them, "
                 f"measure them with --head {trees.WORKTREE}, or leave them out with --ignore-dirty"
             )
+
+
+def _named(path: str) -> str:
+    """Return the name of a file for a message: as it is if it is plain, else quoted, for it may hold anything."""
+    return path if path.isprintable() else files.shown(path)
 
 
 def target_named(name: str) -> str:

@@ -86,8 +86,9 @@ def test_a_time_too_few_is_never_paired(toy):
 def test_identical_code_is_unchanged_and_one_case_is_timed_as_control(toy):
     toy.write("notes.txt", "no code")
     toy.commit("Notes")
-    outcome = toy.gate("base", "HEAD", "-b", "Total|Mean")
+    outcome = toy.gate("base", "HEAD", "-b", "Total|Mean", "--no-emulate", "--budget", "9")
     assert outcome.status == 0, outcome
+    assert toy.samples()["asked"] == {"emulate": False, "budget": 9.0}
     assert {case["verdict"] for case in outcome.verdict["cases"].values()} == {"unchanged"}
     roles = sorted(case["role"] for case in toy.samples()["cases"].values())
     assert roles == ["control", "identical", "identical", "identical"]
@@ -407,6 +408,9 @@ def test_uncommitted_changes_are_refused_unless_they_are_meant(toy):
     assert refused.status == 2
     assert "toykernels/kernels.py, toykernels/untracked.py" in refused.err
     assert "--head WORKTREE" in refused.err
+    toy.write("toykernels/a\x1b[31m\n.py", "")
+    assert "\\u001b[31m\\n.py" in toy.gate("base", "base").err
+    (toy.path / "toykernels/a\x1b[31m\n.py").unlink()
 
     meant = toy.gate("base", "WORKTREE", *ONE_TOTAL)  # the base is checked out: what is modified is the head
     assert meant.status == 1, meant
