@@ -17,12 +17,13 @@ from benchmarks.workloads import Workload
 
 Arguments = dict[str, "np.ndarray[Any, Any] | int | float"]
 
-# (batch, heads, kv heads, rows, keys). The first says most in little time: groups, a second workgroup with one row, a
-# second or third tile with few keys. Then a single row and key, ends of 128-row and 64-key tiles and one past them, more
-# rows than keys (under a causal mask rows that see nothing), many more keys than rows, and two batch entries.
+# (batch, heads, kv heads, rows, keys). The first says most in little time: groups, a workgroup with three rows whatever the
+# tile, four or more tiles of keys under either mask, so that maxima change and sums are rescaled, and a last tile with three
+# keys. Then few keys for many rows, a single row and key, ends of 128-row and 64-key tiles and one past them, more rows than
+# keys (under a causal mask rows that see nothing), many more keys than rows, and two batch entries.
 _SHAPES = (
-    *((1, 2, 1, 129, 67), (1, 7, 1, 1, 1), (1, 7, 1, 63, 65), (1, 2, 2, 65, 65), (1, 2, 1, 129, 129)),
-    *((1, 7, 1, 257, 5), (1, 1, 1, 3, 200), (2, 4, 2, 129, 63), (1, 14, 2, 130, 131)),
+    *((1, 2, 1, 131, 195), (1, 2, 1, 129, 67), (1, 7, 1, 1, 1), (1, 7, 1, 63, 65), (1, 2, 2, 65, 65)),
+    *((1, 2, 1, 129, 129), (1, 7, 1, 257, 5), (1, 1, 1, 3, 200), (2, 4, 2, 129, 63), (1, 14, 2, 130, 131)),
 )
 
 

@@ -19,7 +19,7 @@ if selection().tier != "smoke":
 
         params = (list(kernels.configurations(ARCH)),)
         param_names = ("kernel",)
-        version = "1"
+        version = "2"
         timeout = 1800.0
 
         def setup_cache(self) -> dict[str, Counts]:

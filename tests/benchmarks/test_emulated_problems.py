@@ -9,6 +9,7 @@ import pytest
 import torch
 
 from benchmarks import emulated, kernels, reference
+from tilegate import emulator
 from tilegate.protocol import WrongResult
 
 ARCH = "gfx942"
@@ -28,7 +29,7 @@ def test_the_reference_itself_passes_the_check_and_another_value_does_not(id):
     out.copy_(expected)
     arguments["LSE"][:] = lse.numpy()
     emulated.check(id, ARCH, problem, arguments)
-    arguments["LSE"][0, 0, 128] += 0.1  # the first rows see nothing
+    arguments["LSE"][0, 0, 128] += 0.1
     with pytest.raises(WrongResult, match="lse"):
         emulated.check(id, ARCH, problem, arguments)
 
@@ -58,3 +59,36 @@ def test_problems_leave_tiles_partly_filled_on_both_sides():
     for tile in (32, 64, 128):
         assert first["seqlen_q"] % tile
         assert first["seqlen_k"] % tile
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        ("__2.x = (v__1.x*v__2.x)", "__2.x = (v__1.x)"),  # a part of the output
+        ("((row_sum[0] * rescale[0]) + tile_sum[0])", "(row_sum[0] + tile_sum[0])"),
+    ],
+    ids=["output", "sum"],
+)
+def test_the_first_problem_notices_that_what_came_before_a_new_maximum_is_not_rescaled(old, new):
+    try:
+        emulator.toolchain()
+    except emulator.ToolchainMissing as error:
+        pytest.skip(str(error))
+    id = next(id for id in IDS if "bfloat16 d64 causal 128x64" in id)
+    (artifact,) = kernels.lower(id, ARCH)
+    assert old in artifact.source
+    program = emulator.compile_kernel(
+        artifact.source.replace(old, new),
+        artifact.name,
+        arch=ARCH,
+        shared_bytes=int(artifact.launch["dynamic_shared_bytes"]),
+        traced=False,
+    )
+    problem = emulated.problems(id, ARCH)[0]
+    arguments = emulated.arguments(id, ARCH, problem)
+    integers = {name: value for name, value in arguments.items() if isinstance(value, int)}
+    grid = emulator.grid_of(artifact.launch["grid"], integers)
+    assert emulator.run(program, arguments, grid, artifact.launch["block"]).completed
+    with pytest.raises(WrongResult, match="out: "):
+        emulated.check(id, ARCH, problem, arguments)
