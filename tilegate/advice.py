@@ -29,11 +29,12 @@ def worst(cases: Mapping[str, Mapping[str, Any]]) -> list[str]:
     return sorted(found, key=lambda n: (order.index(cases[n]["verdict"]), -(cases[n]["ratio"] or 0.0)))[:_WORST]
 
 
-def advise(verdict: Mapping[str, Any]) -> dict[str, Any]:
+def advise(verdict: Mapping[str, Any], asked: Mapping[str, Any]) -> dict[str, Any]:
     """Return what to do.
 
     Args:
         verdict: a verdict document, but for its "next".
+        asked: "allow_head_waivers", and the samples' "asked" if they have it: options with which the run was started.
 
     Returns:
         ``{"advice": sentence, "command": argument list, or None where there is nothing to do}``. The command holds text
@@ -41,16 +42,17 @@ def advise(verdict: Mapping[str, Any]) -> dict[str, Any]:
     """
     state, cases = verdict["verdict"], verdict["cases"]
     sentence, names = _SENTENCES[state], worst(cases)
-    fresh = False
+    fresh = continues = False
     if state == "inconclusive":
         if verdict["finished"] is None:
-            sentence, names = "The same command continues where it stopped:", []
+            sentence, names, continues = "The same command continues where it stopped:", [], True
         elif verdict["waivers"]["expired"]:
             sentence, names = "Renew or remove the expired waivers in tilegate-waivers.toml, then run again:", []
         elif any(cases[name]["verdict"] == "removed" for name in names):
             sentence = "Bring the removed cases back, or name them in allow_removed of the base. To see them:"
         elif verdict["out_of_time"]:
             sentence, names = "The same command with a larger --budget, or with none, continues:", []
+            asked, continues = {**asked, "budget": None}, True
         elif names:
             sentence, fresh = "Measure these again, on a quieter machine if there is one:", True
         else:
@@ -59,10 +61,24 @@ def advise(verdict: Mapping[str, Any]) -> dict[str, Any]:
         names, fresh = [], True
     if state == "pass":
         return {"advice": sentence, "command": None}
-    return {"advice": sentence, "command": _command(verdict, names, fresh=fresh)}
+    command = _command(verdict, names) + _options(asked, continues=continues)
+    return {"advice": sentence, "command": command + (["--fresh"] if fresh else [])}
 
 
-def _command(verdict: Mapping[str, Any], names: list[str], *, fresh: bool) -> list[str]:
+def _options(asked: Mapping[str, Any], *, continues: bool) -> list[str]:
+    """Return the options that a run must have to give the same, and to find what it is to continue."""
+    options = [] if asked.get("emulate", True) else ["--no-emulate"]
+    if (profile := asked.get("noise_profile")) is not None:
+        options += ["--noise-profile", profile, "--skip-unfit-noise"]  # whoever reads it may be at another machine
+    options += ["--allow-head-waivers"] if asked["allow_head_waivers"] else []
+    if asked.get("budget") is not None:
+        options += ["--budget", f"{asked['budget']:g}"]
+    if continues and asked.get("out") is not None:
+        options += ["--out", asked["out"]]
+    return options
+
+
+def _command(verdict: Mapping[str, Any], names: list[str]) -> list[str]:
     command = ["tilegate", "gate"]
     for side in ("base", "head"):
         commit = verdict[side]["commit"]
@@ -73,7 +89,7 @@ def _command(verdict: Mapping[str, Any], names: list[str], *, fresh: bool) -> li
         command += ["-b", pattern]
     elif verdict["filter"] is not None:
         command += ["-b", verdict["filter"]]
-    return command + (["--fresh"] if fresh else [])
+    return command
 
 
 def _pattern(name: str) -> str:

@@ -227,8 +227,8 @@ _OVERRIDABLE = (
 )
 
 
-def load_config(pyproject: str) -> GateConfig:
-    """Read the configuration from the text of a pyproject.toml.
+def load_config(pyproject: str, name: str = "pyproject.toml") -> GateConfig:
+    """Read the configuration from the text of a pyproject.toml, which messages call `name`.
 
     Raises:
         UsageError: no TOML, no `[tool.tilegate]`, an unknown key or a bad value; the message lists what is allowed.
@@ -236,17 +236,17 @@ def load_config(pyproject: str) -> GateConfig:
     try:
         document = tomllib.loads(pyproject)
     except tomllib.TOMLDecodeError as error:
-        raise UsageError(f"pyproject.toml is not valid TOML: {error}") from None
+        raise UsageError(f"{name} is not valid TOML: {error}") from None
     except RecursionError:
-        raise UsageError("pyproject.toml is nested too deeply and was not read") from None
+        raise UsageError(f"{name} is nested too deeply and was not read") from None
     tool = document.get("tool", {})
     table = tool.get("tilegate") if isinstance(tool, dict) else None
     if not isinstance(table, dict):
         raise UsageError(
-            "pyproject.toml has no [tool.tilegate] table; add one with the two import names, for example\n"
+            f"{name} has no [tool.tilegate] table; add one with the two import names, for example\n"
             '[tool.tilegate]\npackage = "mykernels"\nsuite = "benchmarks"'
         )
-    return from_dict(table, "[tool.tilegate]")
+    return from_dict(table, f"{name}: [tool.tilegate]")
 
 
 def from_dict(table: Mapping[str, Any], where: str = "config") -> GateConfig:

@@ -12,7 +12,7 @@ import shutil
 import sys
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -72,6 +72,7 @@ class Comparison:
         allow_head_waivers: those that only the head has count, too.
         noise: what calibration found out about this machine, if it was calibrated.
         emulate: execute changed kernels for chips that are not here.
+        asked: the other options of the command line that decide what a run gives or where it goes; "asked" of the samples.
     """
 
     base: trees.Revision
@@ -89,6 +90,7 @@ class Comparison:
     allow_head_waivers: bool = False
     emulate: bool = True
     noise: NoiseProfile | None = None
+    asked: Mapping[str, Any] = field(default_factory=dict)
 
     @property
     def arch(self) -> str | None:
@@ -115,6 +117,7 @@ class Comparison:
             "environment": dict(self.environment),
             "waivers": [waiver.to_json() for waiver in self.waived],
             "allow_head_waivers": self.allow_head_waivers,
+            "asked": {"emulate": self.emulate, **self.asked},
         }
 
 
@@ -264,7 +267,13 @@ def _prepare(args: argparse.Namespace, scratch: Path) -> Comparison:
         args.allow_head_waivers,
         not args.no_emulate,
         noise=profile,
+        asked=_asked(args),
     )
+
+
+def _asked(args: argparse.Namespace) -> dict[str, Any]:
+    paths = {name: str(path) for name in ("noise_profile", "out") if (path := getattr(args, name)) is not None}
+    return paths | ({} if args.budget is None else {"budget": args.budget})
 
 
 def _noise_profile(

@@ -143,7 +143,7 @@ def judge(
     settled: dict[str, dict[str, Any]] = {}
     timed: dict[str, _Judged] = {}
     for name, case in cases.items():
-        verdict = _without_statistics(name, case, config, _floor(case, samples))
+        verdict = _misnamed(name, case) or _without_statistics(name, case, config, _floor(case, samples))
         if verdict is None:
             try:
                 timed[name] = _Judged(
@@ -204,7 +204,8 @@ def judge(
         "false_alarm_budget": config.alpha,
         "cases": ordered,
     }
-    return {**verdict, "next": advice.advise(verdict)}
+    asked = {"allow_head_waivers": _allows_head(samples, allow_head_waivers), **samples.get("asked", {})}
+    return {**verdict, "next": advice.advise(verdict, asked)}
 
 
 def rules_of(samples: Mapping[str, Any], config: GateConfig, profile: NoiseProfile | None) -> Rules:
@@ -253,9 +254,12 @@ def _standing(
     allow_head: bool | None,
     today: datetime.date | None,
 ) -> Standing:
-    if allow_head is None:
-        allow_head = bool(samples.get("allow_head_waivers", False))
-    return waivers.resolve(waived, today=today or _day_of(samples), allow_head=allow_head).about("ceiling")
+    allowed = _allows_head(samples, allow_head)
+    return waivers.resolve(waived, today=today or _day_of(samples), allow_head=allowed).about("ceiling")
+
+
+def _allows_head(samples: Mapping[str, Any], told: bool | None) -> bool:
+    return bool(samples.get("allow_head_waivers", False)) if told is None else told
 
 
 def _day_of(samples: Mapping[str, Any]) -> datetime.date:
@@ -316,6 +320,15 @@ def _floor(case: Mapping[str, Any], samples: Mapping[str, Any]) -> float:
 
 
 # --- one case ---------------------------------------------------------------------------------------------------------
+
+
+def _misnamed(name: str, case: Mapping[str, Any]) -> dict[str, Any] | None:
+    """Return the verdict on a case whose id is not that of its benchmark and parameters, by which its times are judged."""
+    benchmark, parameters = case["benchmark"], f"({', '.join(case['params'])})" if case["params"] else ""
+    if name == benchmark + parameters and ("(" not in benchmark or benchmark == "(suite)"):
+        return None
+    flaw = "the samples contradict themselves: its benchmark and parameters are those of another case"
+    return _entry(case, "inconclusive", flaw)
 
 
 def _without_statistics(
@@ -598,7 +611,7 @@ def run(args: argparse.Namespace) -> int:
     """Carry out `tilegate judge`. Returns the exit code; raises UsageError."""
     from tilegate import report, terminal  # noqa: PLC0415  (rich, which `gate` may not need)
 
-    config = None if args.config is None else load_config(_read(args.config))
+    config = None if args.config is None else load_config(_read(args.config), str(args.config))
     samples = files.load_samples(args.samples)
     profile = None
     if args.noise_profile is not None:
@@ -622,10 +635,9 @@ def _replaced_waivers(args: argparse.Namespace) -> dict[str, Any]:
         if args.head_waivers is not None or args.allow_head_waivers:
             raise files.UsageError("--head-waivers and --allow-head-waivers go with --waivers, the base's file")
         return {}
-    base = _read(args.waivers)
-    head = base if args.head_waivers is None else _read(args.head_waivers)
+    of_base, of_head = args.waivers, args.head_waivers or args.waivers
     return {
-        "waived": waivers.of_revisions(base, head),
+        "waived": waivers.of_revisions(_read(of_base), _read(of_head), names=(str(of_base), str(of_head))),
         "allow_head_waivers": args.allow_head_waivers,
         "today": datetime.datetime.now(datetime.UTC).date(),
     }

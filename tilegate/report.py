@@ -22,7 +22,7 @@ Row = tuple[str, Case]
 _LONGEST = 60_000
 _MOST_CAUSES = 8
 _LONGEST_CAUSE = 120
-_LONGEST_COMMAND = 3000
+LONGEST_COMMAND = 12_000  # a pattern of 2,000 and two paths, quoted; a shorter one would be another command
 
 
 @dataclass(frozen=True)
@@ -188,7 +188,7 @@ def _next(verdict: Mapping[str, Any]) -> Iterator[str]:
     if line is None:
         return
     yield f"**What to do.** {prose(verdict['next']['advice'])}"
-    yield block(line, "sh", _LONGEST_COMMAND)
+    yield block(line, "sh", LONGEST_COMMAND)
 
 
 def _remarks(found: Sequence[Remark], size: _Size) -> Iterator[str]:

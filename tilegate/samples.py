@@ -31,7 +31,7 @@ _SAME = (
 )
 
 # What no measurement depends on: a run that is continued takes it as it now is.
-_RENEWED = ("waivers", "allow_head_waivers")
+_RENEWED = ("waivers", "allow_head_waivers", "asked")
 
 
 @dataclass

@@ -13,6 +13,7 @@ from tilegate import advice
 from tilegate.markup import LONGEST_MESSAGE, plain, rate
 from tilegate.remarks import remarks
 from tilegate.report import (
+    LONGEST_COMMAND,
     badness,
     causes,
     command,
@@ -59,7 +60,7 @@ def show(verdict: Mapping[str, Any]) -> None:
     console.print(Text(f"\n{counts or 'no cases'} · controls: {controls}{f' · {took}' * bool(took)}"))
     console.print(Text(f"noise: {' '.join(map(plain, noise_in_words(verdict)))}".rstrip()))
     if (line := command(verdict)) is not None:
-        console.print(Text(f"{verdict['next']['advice']}\n  {plain(line, limit=LONGEST_MESSAGE)}"), soft_wrap=True)
+        console.print(Text(f"{verdict['next']['advice']}\n  {plain(line, limit=LONGEST_COMMAND)}"), soft_wrap=True)
     style = f"bold {_COLOURS.get(verdict['verdict'], 'yellow')}"
     console.print(Text(f"{verdict['verdict'].replace('-', ' ').upper()}: {verdict['reason']}", style=style))
 

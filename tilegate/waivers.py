@@ -130,13 +130,22 @@ def parse(text: str, origin: Origin, where: str = FILE) -> tuple[Waiver, ...]:
     return tuple(_waiver(name, table, origin, f"{where}{_line(text, name)}") for name, table in tables.items())
 
 
-def of_revisions(base: str | None, head: str | None) -> tuple[Waiver, ...]:
-    """Read the waiver files of both revisions, None where one has none. Raises UsageError as `parse`."""
+def of_revisions(
+    base: str | None,
+    head: str | None,
+    *,
+    names: tuple[str, str] = (f"{FILE} of the base", f"{FILE} of the head"),
+) -> tuple[Waiver, ...]:
+    """Read the waiver files of both revisions, None where one has none; `names` is how messages call them.
+
+    Raises:
+        UsageError: as `parse`.
+    """
     found: list[Waiver] = []
     sides: tuple[tuple[Origin, str | None], ...] = (("base", base), ("head", head))
-    for origin, text in sides:
+    for (origin, text), name in zip(sides, names, strict=True):
         if text is not None:
-            found += parse(text, origin, f"{FILE} of the {origin}")
+            found += parse(text, origin, name)
     return tuple(found)
 
 

@@ -12,7 +12,6 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
-
 ROOT = Path(__file__).parents[2]
 SPEC = importlib.util.spec_from_file_location("demo", ROOT / "scripts" / "demo.py")
 demo = importlib.util.module_from_spec(SPEC)

@@ -38,8 +38,8 @@ def case(
     rng = np.random.default_rng(seed)
     stages = [("screen", CONFIG.screen_pairs)] * screen + [("confirm", CONFIG.confirm_pairs)] * confirm
     return {
-        "benchmark": "attention.Forward.latency_forward",
-        "params": ["'a'"],
+        "benchmark": "attention.Forward.latency_forward",  # until `document` names it
+        "params": [],
         "version": "1",
         "base": base or side("a"),
         "head": head or side("b" if role == "gated" else "a"),
@@ -61,6 +61,11 @@ def case(
     }
 
 
+def _named(name):
+    benchmark, bracket, rest = name.partition("(")
+    return {"benchmark": benchmark, "params": [rest[:-1]] if bracket else []}
+
+
 def document(cases, *, finished="2026-01-01T00:05:00Z", target="cuda", configuration=CONFIG, **optional):
     revision = {"rev": "main", "commit": "0" * 40, "tree": "1" * 40}
     built = {
@@ -76,7 +81,7 @@ def document(cases, *, finished="2026-01-01T00:05:00Z", target="cuda", configura
         "seed": 1,
         "config": config.to_dict(configuration),
         "environment": {"machine": {"cpu": "a CPU"}, "fingerprint": "f" * 64},
-        "cases": cases,
+        "cases": {name: {**built, **_named(name)} for name, built in cases.items()},
         **optional,
     }
     return json.loads(json.dumps(built))  # no list shared between two places

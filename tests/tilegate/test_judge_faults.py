@@ -166,6 +166,25 @@ def test_a_forged_conclusion_in_the_samples_is_refused(tmp_path, capsys, forge):
     assert status(tmp_path / "s.json", json.dumps(samples), capsys)[0] == 2
 
 
+@pytest.mark.parametrize(
+    "forge",
+    [
+        lambda c: c.update(benchmark="calls.Attention.call_attention"),  # of which a host's noise would be expected
+        lambda c: c.update(params=["'b'"]),
+        lambda c: c.update(benchmark="attention.Forward.latency_forward('a')", params=[]),
+    ],
+)
+def test_a_case_under_the_name_of_another_is_refused(forge):
+    samples = clean()
+    name = "attention.Forward.latency_forward('a')"
+    samples["cases"][name] = {**case(), "benchmark": "attention.Forward.latency_forward", "params": ["'a'"]}
+    assert judge.judge(samples)["exit_code"] == 0
+    forge(samples["cases"][name])
+    verdict = judge.judge(samples)
+    assert (verdict["exit_code"], verdict["cases"][name]["verdict"]) == (4, "inconclusive")
+    assert "another case" in verdict["cases"][name]["reason"]
+
+
 def test_a_forged_verdict_beside_the_samples_is_replaced(tmp_path, capsys):
     forged = judge.judge(clean())
     files.write_json(tmp_path / "out" / "verdict.json", forged)
@@ -196,3 +215,28 @@ def test_a_session_that_serves_two_replicates_of_a_case_is_refused_and_one_that_
     assert judge.judge(samples)["exit_code"] == 0  # the cases share the sessions "screen-0" …
     samples["cases"]["a"]["replicates"][2]["session"] = samples["cases"]["a"]["replicates"][1]["session"]
     assert judge.judge(samples)["exit_code"] == 4
+
+
+# --- files that are named -------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        ("--config", "BAD"),
+        ("--noise-profile", "BAD"),
+        ("--waivers", "BAD"),
+        ("--waivers", "good.toml", "--head-waivers", "BAD"),
+    ],
+)
+@pytest.mark.parametrize("content", ["[", "[waiver.x]\ncases = 'a'\n[tool.tilegate]\npromis = 1", "\udcff", None])
+def test_a_file_that_cannot_be_used_is_called_by_its_name(tmp_path, capsys, options, content):
+    bad, good = tmp_path / "mine", tmp_path / "good.toml"
+    good.write_text("")
+    if content is not None:
+        bad.write_bytes(content.encode(errors="surrogateescape"))
+    given = {"BAD": bad, "good.toml": good}
+    code, message = status(tmp_path / "s.json", json.dumps(clean()), capsys, *(given.get(o, o) for o in options))
+    assert (code, str(bad) in message) == (2, True), message
+    assert "pyproject.toml" not in message
+    assert "tilegate-waivers.toml" not in message

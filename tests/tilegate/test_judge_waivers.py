@@ -1,15 +1,18 @@
 """Waivers and overrides in a verdict: what they let pass, what they never do, and that both are shown."""
 
+import argparse
 import dataclasses
 import datetime
 import re
+import shlex
+from pathlib import Path
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from sample_builder import CONFIG, case, document, side
 
-from tilegate import advice, config, files, judge
+from tilegate import advice, config, files, gate, judge, report
 from tilegate.remarks import remarks
 from tilegate.waivers import Waiver
 
@@ -23,9 +26,12 @@ def waiver(name="known", origin="base", *, ceiling=8.0, cases="slow*", days=10, 
     return Waiver(name, cases, ceiling, isa, expires, "why", "https://e.org/1", origin)
 
 
-def verdict_on(cases, *found, allow=False, configuration=CONFIG, **options):
+def verdict_on(
+    cases, *found, allow=False, configuration=CONFIG, finished="2026-01-01T00:05:00Z", asked=None, **options
+):
     optional = {"waivers": [w.to_json() for w in found], "allow_head_waivers": allow}
-    samples = document(cases, configuration=configuration, **optional)
+    optional |= {} if asked is None else {"asked": asked}
+    samples = document(cases, configuration=configuration, finished=finished, **optional)
     files.check_samples(samples)
     verdict = judge.judge(samples, **options)
     files.check(verdict, files.VERDICT_SCHEMA)
@@ -207,6 +213,45 @@ def test_the_worst_three_come_with_the_command_that_measures_them():
     assert command[:4] == ["tilegate", "gate", "--base", "0" * 12]
     pattern = re.compile(command[command.index("-b") + 1])
     assert [name for name in verdict["cases"] if pattern.search(name)] == [f"case.{i}('x-y', [2])" for i in (2, 3, 4)]
+
+
+ASKED = {"emulate": False, "noise_profile": "my noise.json", "budget": 2.5, "out": "else where"}
+KINDS = {
+    "regressed": {**SLOW},
+    "broken": {"a": case(head=side("b", status="failed")), **CONTROL},
+    "undecided": {"a": case(0.05), **CONTROL},
+    "controls": {"a": case(), "c": case(0.05, role="control", confirm=2)},
+    "interrupted": {"a": case(), **CONTROL},
+    "out of time": {"a": {**case(0.05), "stopped": "budget"}, **CONTROL},
+}
+
+
+def options_of(verdict):
+    """The command of a verdict as `tilegate gate` reads it, out of the line that report and terminal show."""
+    parser = argparse.ArgumentParser()
+    gate.add_parser(parser.add_subparsers())
+    line = report.command(verdict)
+    assert line in report.render(verdict)
+    return parser.parse_args(shlex.split(line)[1:])
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_the_command_has_the_options_that_the_run_had(kind):
+    finished = None if kind == "interrupted" else "2026-01-01T00:05:00Z"
+    options = options_of(verdict_on(KINDS[kind], allow=True, asked=ASKED, finished=finished))
+    assert (options.no_emulate, options.allow_head_waivers) == (True, True)
+    assert (options.noise_profile, options.skip_unfit_noise) == (Path("my noise.json"), True)
+    assert options.budget == (None if kind == "out of time" else 2.5)
+    # Only what is continued is found where it is.
+    assert options.out == (Path("else where") if kind in ("interrupted", "out of time") else None)
+    plain = options_of(verdict_on(KINDS[kind], asked={"emulate": True}, finished=finished))
+    assert (plain.no_emulate, plain.allow_head_waivers, plain.skip_unfit_noise) == (False, False, False)
+    assert (plain.noise_profile, plain.budget, plain.out) == (None, None, None)
+
+
+def test_a_judge_that_lets_no_waiver_of_the_head_count_does_not_advise_it():
+    verdict = judge.judge(document(SLOW, allow_head_waivers=True), allow_head_waivers=False)
+    assert not options_of(verdict).allow_head_waivers
 
 
 def test_each_verdict_has_its_advice():

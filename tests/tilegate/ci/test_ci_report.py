@@ -237,7 +237,7 @@ def test_a_run_that_begins_again_takes_back_what_was_concluded(github, project):
 
 def test_a_report_that_is_too_long_is_cut_where_it_harms_nothing(github, project):
     head = project.change()
-    cases = {f"{CASE} {'x' * 300} {n}": sample_builder.case(0.1, confirm=2, seed=n) for n in range(4)}
+    cases = {f"{CASE[:-1]}{'x' * 300} {n})": sample_builder.case(0.1, confirm=2, seed=n) for n in range(4)}
     plan = project.plan(head)
     for side, identity in (("base", "a"), ("head", "b")):
         kernels = plan["isa"][side]["kernels"]["gfx942"]
@@ -510,6 +510,7 @@ def test_a_waiver_of_the_base_counts(github, project):
     deliver(github, project, head, samples=project.samples(head, cases=SLOWER))
     conclude(github, project, head)
     assert outcome(github)[0] == "success"
+    assert "sets the label" not in comment(github)  # the change brings none of its own
 
 
 def test_a_waiver_that_has_expired_blocks_both_checks(github, project):
@@ -782,6 +783,7 @@ def propose_waiver(github, project, text=MINE):
     deliver(github, project, head, samples=project.samples(head, cases=SLOWER))
     conclude(github, project, head)
     assert outcome(github)[0] == "failure"
+    assert "does not count before a maintainer sets the label `tilegate: waiver`" in comment(github)
     github.permissions = {"maintainer": "write", "owner": "admin", "helper": "read"}  # "triage" reads as "read"
     return head
 
@@ -936,7 +938,7 @@ def test_hostile_names_stay_text(github, project, text, tmp_path, monkeypatch):
         kernels = plan["isa"][side]["kernels"]["gfx942"]
         problem = [{"check": "lds", "severity": "broken", "message": text}] if side == "head" else []
         kernels[text] = {"cases": [text], "arch": "gfx942", "figures": None, "problems": problem, "identity": side}
-    cases = {f"{text} slow": slow, f"{text} broken": broken}
+    cases = {f"slow({text})": slow, f"broken({text})": broken}
     deliver(github, project, head, samples=project.samples(head, cases=cases), plan=plan)
     github.pulls[0]["title"] = github.pulls[0]["head"]["ref"] = text
     github.pulls[0]["head"]["label"] = f"stranger:{text}"
