@@ -157,4 +157,6 @@ def _notes(bound: Bound) -> list[str]:
         notes.append(
             f"The waivers of this change count: {code(bound.waived_by)} set the label `{labels.WAIVER}`. A push ends that."
         )
+    elif set(bound.waived) - {waiver for waiver in bound.waived if waiver.origin == "base"}:
+        notes.append(f"A waiver of this change does not count before a maintainer sets the label `{labels.WAIVER}`.")
     return notes

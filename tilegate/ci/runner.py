@@ -182,7 +182,10 @@ def _image(place: Place) -> Point:
         return Point("image", False, str(error), "run this in a checkout of the repository")
     if image is None:
         return Point(
-            "image", False, f"{settings.FILE} names none", "build one and enter it with its digest (docs/runners.md, 3)"
+            "image",
+            False,
+            f"{settings.FILE} names none",
+            "let the workflow runner-image build and propose one (docs/runners.md, 3)",
         )
     if shutil.which(place.engine()) is None:
         return Point("image", False, f"{image} cannot be looked for", "install the container engine first")
