@@ -87,6 +87,9 @@ def _emulated(verdict: Mapping[str, Any]) -> Iterator[Remark]:
     for arch, found in verdict["emulation"].items():
         if found["note"] is not None:
             yield Remark(f"Changed kernels for {arch} were not executed.", ((found["note"], arch),))
+        if left_out := found.get("unselected", 0):
+            kernels = f"{left_out} kernel{'s' * (left_out != 1)}"
+            yield Remark(f"Not looked at for {arch}: {kernels} that no case of this run's filter uses.", ())
         of = {kind: [k for k in found["kernels"].values() if k["verdict"] == kind] for kind in ("pass", "inconclusive")}
         if of["inconclusive"]:
             text = f"Executed for {arch}, and not judged: {len(of['inconclusive'])} of {len(found['kernels'])} changed kernels."

@@ -19,9 +19,9 @@ ONE_TOTAL = ("-b", r"latency_total\(1000\)", "--seed", "1")
 KERNELS = hip_toy.KERNELS.replace(
     "import hiptoy\n", "import toykernels\nfrom toykernels import hip as hiptoy\n"
 ).replace("verify_origin(hiptoy)", "verify_origin(toykernels)")
-# "double" is run by a case of the toy's suite, "triple" by none that is selected.
+# "double" is run by a case of the toy's suite, "triple" by one that only another chip has.
 KERNELS = KERNELS.replace(
-    "toy.Run.latency_run('{name}')", "sums.{'Total' if name == 'double' else 'No'}.latency_total(1000)"
+    "toy.Run.latency_run('{name}')", "sums.{'Total.latency_total' if name == 'double' else 'Other.latency_other'}(1000)"
 )
 
 
@@ -73,16 +73,16 @@ def test_a_race_in_the_kernel_of_a_case_breaks_the_case_before_it_is_timed(toy):
     (path,) = toy.path.glob(".tilegate/*/report.md")
     assert "race: line " in path.read_text()
     found = toy.samples()["emulation"]["gfx942"]
-    assert (found["unchanged"], list(found["kernels"])) == (1, ["double"])
+    assert (found["unchanged"], found["unselected"], list(found["kernels"])) == (0, 1, ["double"])
 
 
 @pytest.mark.usefixtures("clang")
 def test_a_wrong_kernel_that_no_case_of_the_run_uses_breaks_the_run_and_judge_says_so_again(toy, tmp_path):
     toy.replace(HIP, r"FACTOR \* tile", "FACTOR * 1.01f * tile")
     toy.commit("Compute something else")
-    outcome = toy.gate("base", "HEAD", "-b", "mean", "--seed", "1")
+    outcome = toy.gate("base", "HEAD", "-b", "mean|other", "--seed", "1")
     assert outcome.status == 3, outcome
-    assert "2 kernels broken on gfx942, emulated: see the messages." in outcome.verdict["reason"]
+    assert "1 kernel broken on gfx942, emulated: see the messages." in outcome.verdict["reason"]
     assert {case["verdict"] for case in outcome.verdict["cases"].values()} == {"unchanged"}
     kernel = outcome.verdict["emulation"]["gfx942"]["kernels"]["triple"]
     assert "wrong-result: B: largest error" in kernel["message"]
@@ -101,9 +101,27 @@ def test_a_change_that_is_right_is_executed_once_and_said_so(toy, monkeypatch):
     assert {k["verdict"] for k in outcome.verdict["emulation"]["gfx942"]["kernels"].values()} == {"pass"}
     assert "about 300 s at most (emulate_seconds); --no-emulate leaves it out" in outcome.err
     (path,) = toy.path.glob(".tilegate/*/report.md")
-    assert "nothing wrong was found: 2 of 2 changed kernels" in path.read_text()
+    assert "nothing wrong was found: 1 of 1 changed kernels" in path.read_text()
+    assert "Not looked at for gfx942: 1 kernel that no case of this run's filter uses." in path.read_text()
     monkeypatch.setattr(gating, "enter", None)  # a run that is there already would call it
     assert toy.gate("base", "HEAD", *ONE_TOTAL).status == 0
+
+
+@pytest.mark.usefixtures("clang")
+def test_kernels_of_cases_that_were_not_asked_for_are_neither_generated_nor_executed(toy, monkeypatch):
+    asked = []
+    whole = gating.Lowering.ask
+    monkeypatch.setattr(
+        gating.Lowering, "ask", lambda self, request, timeout: asked.append(request) or whole(self, request, timeout)
+    )
+    _drop_barrier(toy, ["double", "triple"])
+    assert toy.gate("base", "HEAD", "-b", "mean", "--seed", "1").status == 0
+    assert {request["op"] for request in asked} == {"configurations"}
+    assert toy.samples()["emulation"]["gfx942"]["unselected"] == 2
+    toy.gate("base", "HEAD", "-b", "mean|other", "--seed", "1")
+    assert {request["id"] for request in asked if request["op"] == "emulate"} == {"triple"}
+    outcome = toy.gate("base", "HEAD", "--seed", "1")
+    assert set(outcome.verdict["emulation"]["gfx942"]["kernels"]) == {"double", "triple"}
 
 
 @pytest.mark.usefixtures("clang")

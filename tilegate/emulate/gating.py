@@ -5,6 +5,7 @@ What is found is kept raw in the samples ("emulation" of schemas/samples-1.json)
 
 from __future__ import annotations
 
+import re
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -38,15 +39,17 @@ class _Means:
     store: Store
     reporter: Reporter
     deadline: float  # on time.monotonic's clock
+    pattern: str | None  # of the cases whose kernels are wanted; None: all kernels
 
 
 @dataclass(frozen=True)
 class _Side:
-    """The kernels of one revision for one chip: with the cases that run them, and as generated."""
+    """The wanted kernels of one revision for one chip: with the cases that run them, and as generated."""
 
     lowering: Lowering
     cases: Mapping[str, Sequence[str]]
     generated: Generated
+    unselected: int
 
 
 def enter(
@@ -55,7 +58,7 @@ def enter(
     """Execute what changed, enter it in the record, and mark the cases broken whose kernel is.
 
     Args:
-        record: the run's, with its cases; saved.
+        record: the run's, with its cases; saved. If it has a filter, only kernels that a case of it uses are looked at.
         stages: "head", and "base" if there is one, with the base's suite.
         archs: chips that are not here.
         logs: where the workers' output goes.
@@ -66,7 +69,7 @@ def enter(
     if head.package_root is None or not (head.suite_root / f"{MODULE}.py").is_file():
         return  # a suite without kernels for chips that are not here
     sides = {name: for_amd(stages[name]) for name in ("base", "head") if name in stages}
-    means = _Means(default_store(), reporter, time.monotonic() + seconds)
+    means = _Means(default_store(), reporter, time.monotonic() + seconds, record.document["filter"])
     folders = {name: logs / f"emulate-{name}" for name in sides}
     for folder in folders.values():
         folder.mkdir(parents=True, exist_ok=True)
@@ -97,7 +100,7 @@ def for_amd(stage: Stage) -> Stage:
 
 
 def _of_a_chip(before: Lowering | None, after: Lowering, arch: str, means: _Means) -> dict[str, Any]:
-    result: dict[str, Any] = {"note": None, "unchanged": 0, "kernels": {}}
+    result: dict[str, Any] = {"note": None, "unchanged": 0, "unselected": 0, "kernels": {}}
     try:
         emulator.toolchain()
     except emulator.ToolchainMissing as error:
@@ -120,6 +123,7 @@ def _of_a_chip(before: Lowering | None, after: Lowering, arch: str, means: _Mean
         base = None
     changed = [id for id in head.generated if base is None or not _same(base.generated.get(id), head.generated[id])]
     result["unchanged"] = len(head.generated) - len(changed)
+    result["unselected"] = head.unselected
 
     def look(id: str) -> dict[str, Any]:
         found = _execute(head, arch, id, means)
@@ -136,8 +140,11 @@ def _of_a_chip(before: Lowering | None, after: Lowering, arch: str, means: _Mean
 
 
 def _generate(lowering: Lowering, arch: str, means: _Means) -> _Side:
-    """Generate every kernel. Raises LoweringError if they cannot even be listed."""
-    cases = lowering.configurations(arch)
+    """Generate every kernel that is wanted. Raises LoweringError if they cannot even be listed."""
+    every = lowering.configurations(arch)
+    cases = {
+        id: of for id, of in every.items() if means.pattern is None or any(map(re.compile(means.pattern).search, of))
+    }
 
     def lower(id: str) -> tuple[Artifact, ...] | LoweringError:
         if time.monotonic() > means.deadline:
@@ -150,7 +157,8 @@ def _generate(lowering: Lowering, arch: str, means: _Means) -> _Side:
     with means.reporter.phase(f"generate {lowering.stage.name}", len(cases)) as phase:
         made = in_parallel(lower, list(cases), list(cases), lowering, lambda done, total, what: phase.done(what))
     found = dict(zip(cases, made, strict=True))
-    return _Side(lowering, cases, {id: one for id, one in found.items() if not _is_missing(one)})
+    generated = {id: one for id, one in found.items() if not _is_missing(one)}
+    return _Side(lowering, cases, generated, len(every) - len(cases))
 
 
 def _is_missing(made: tuple[Artifact, ...] | LoweringError) -> bool:

@@ -70,6 +70,7 @@ def report(section: Mapping[str, Any]) -> dict[str, Any]:
         arch: {
             "note": found["note"],
             "unchanged": found["unchanged"],
+            "unselected": found.get("unselected", 0),
             "kernels": {
                 id: {
                     "verdict": verdict_of(kernel),
