@@ -22,6 +22,7 @@ from rich.table import Table
 
 from tilegate import __version__, device_lock, emulator, environment
 from tilegate.files import UsageError
+from tilegate.progress import Reporter
 from tilegate.protocol import JSON, TARGETS
 
 SCHEMA = "tilegate-doctor/1"
@@ -112,7 +113,7 @@ def _run_runner(folder: Path, *, as_json: bool) -> int:
 
 
 def examine(folder: Path) -> dict[str, JSON]:
-    """Examine this machine and the repository that `folder` lies in.
+    """Examine this machine and the repository that `folder` lies in; what is looked at is shown on stderr.
 
     Returns:
         The document that `--json` prints: `schema`, `tilegate`, `ready`, `machine`, `devices`, `torch`, `targets`
@@ -120,10 +121,21 @@ def examine(folder: Path) -> dict[str, JSON]:
         `emulation` ({executes, missing}), `tools`,
         `packages`, `repository`, `storage`. Sizes are in bytes; what is absent is None.
     """
-    with ThreadPoolExecutor() as pool:  # each of the two waits for a child that imports for seconds
-        torch_answer = pool.submit(environment.probe_torch)
+    with ThreadPoolExecutor() as pool, Reporter().phase("examine", 3) as phase:
+        torch_answer = pool.submit(
+            environment.probe_torch
+        )  # this and the next wait for a child that imports for seconds
         lowering_answer = pool.submit(lowering)
-        torch, lowered = torch_answer.result(), lowering_answer.result()
+        phase.doing("tools and the emulator")
+        tools: dict[str, JSON] = {name: _tool(name, used_for) for name, used_for in _TOOLS.items()}
+        executes = emulation()
+        phase.done("tools and the emulator")
+        phase.doing("torch and its devices")
+        torch = torch_answer.result()
+        phase.done("torch and its devices")
+        phase.doing("code generation for four chips")
+        lowered = lowering_answer.result()
+        phase.done("code generation for four chips")
     gaps = {target: _gaps(target, torch) for target in TARGETS}
     return {
         "schema": SCHEMA,
@@ -141,8 +153,8 @@ def examine(folder: Path) -> dict[str, JSON]:
             for target, missing in gaps.items()
         },
         "lowering": lowered,
-        "emulation": emulation(),
-        "tools": {name: _tool(name, used_for) for name, used_for in _TOOLS.items()},
+        "emulation": executes,
+        "tools": tools,
         "packages": {name: environment.package_version(name) for name in (*_OTHER_PACKAGES, *_GATE_PACKAGES)},
         "repository": repository(folder),
         "storage": storage(),

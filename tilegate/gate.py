@@ -37,7 +37,7 @@ from tilegate.config import GateConfig, load_config, to_dict
 from tilegate.emulate import explain, gating
 from tilegate.files import UsageError
 from tilegate.noise import NoiseProfile
-from tilegate.progress import Reporter
+from tilegate.progress import Phase, Reporter
 from tilegate.protocol import TARGETS, TIERS
 from tilegate.session import Crew, Stage, stage
 from tilegate.waivers import Waiver
@@ -203,7 +203,8 @@ def run(args: argparse.Namespace) -> int:
     """
     reporter, started = Reporter(), time.monotonic()
     with invocation.ending_on_signals(), trees.scratch_folder(trees.cache_folder()) as scratch:
-        comparison = _prepare(args, scratch)
+        with reporter.phase("plan", 3) as phase:
+            comparison = _prepare(args, scratch, phase)
         planned = time.monotonic()
         who = f"tilegate gate --base {args.base} --head {args.head} in {comparison.out}"
         with device_lock.hold(comparison.target, wait=args.when_busy == "wait", who=who, say=reporter.note):
@@ -217,9 +218,10 @@ def run(args: argparse.Namespace) -> int:
     return _conclude(comparison, record, reporter, as_json=args.json)
 
 
-def _prepare(args: argparse.Namespace, scratch: Path) -> Comparison:
-    """Turn the arguments into a comparison; everything that can be refused is refused here."""
+def _prepare(args: argparse.Namespace, scratch: Path, phase: Phase) -> Comparison:
+    """Turn the arguments into a comparison, in three steps; everything that can be refused is refused here."""
     invocation.pattern(args.bench)
+    phase.doing("revisions and settings")
     repository = trees.open_repository(args.repo.resolve())
     base = trees.resolve(repository, args.base, scratch / "base")
     head = trees.resolve(repository, args.head, scratch / "head")
@@ -236,6 +238,8 @@ def _prepare(args: argparse.Namespace, scratch: Path) -> Comparison:
         invocation.refuse_dirty(
             repository, {args.base: base, args.head: head}, [*needed, f"{package}.py", "pyproject.toml", waivers.FILE]
         )
+    phase.done("revisions and settings")
+    phase.doing("devices and versions")
     target = invocation.target_named(args.target)
     tier = args.tier or ("smoke" if target == "cpu" else "pr")
     name = samples.folder_name((base.short, head.short, target, tier), args.bench)
@@ -251,11 +255,15 @@ def _prepare(args: argparse.Namespace, scratch: Path) -> Comparison:
             raise
         print(f"tilegate: gating without a noise profile: {error}", file=sys.stderr)
         profile = None
+    phase.done("devices and versions")
+    phase.doing("files of both revisions")
+    base_tree, head_tree = (trees.export(repository, revision, needed, cache) for revision in (base, head))
+    phase.done("files of both revisions")
     return Comparison(
         base,
         head,
-        trees.export(repository, base, needed, cache),
-        trees.export(repository, head, needed, cache),
+        base_tree,
+        head_tree,
         config,
         target,
         tier,

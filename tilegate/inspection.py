@@ -24,9 +24,13 @@ def inspect(crew: Crew, record: Record, pattern: str | None, reporter: Reporter)
     Raises:
         UsageError: there are no such cases.
     """
-    with record.timed("import"):
+    catalogues = {}
+    with record.timed("import"), reporter.phase("import", len(crew.stages)) as phase:
         crew.start()  # all import at the same time
-        catalogues = {name: _catalogue(crew, name) for name in crew.stages}
+        for name in crew.stages:
+            phase.doing(f"package and suite of {name}")
+            catalogues[name] = _catalogue(crew, name)
+            phase.done(f"package and suite of {name}")
     cases = _select(*_collect(catalogues), pattern)
     with record.timed("compile"):
         _identify(crew, cases, reporter)

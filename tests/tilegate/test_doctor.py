@@ -44,7 +44,9 @@ def missing(report, target):
 
 def test_json_is_the_whole_output_and_has_every_documented_part(capsys):
     assert doctor_with("--json") == doctor.EXIT_READY
-    report = json.loads(capsys.readouterr().out)
+    output = capsys.readouterr()
+    report = json.loads(output.out)
+    assert "examine 3/3" in output.err  # seconds must not pass in silence
     assert report["schema"] == "tilegate-doctor/1"
     assert set(report) == {
         *("schema", "tilegate", "ready", "machine", "devices", "torch", "targets", "lowering", "tools", "packages"),

@@ -89,6 +89,8 @@ def test_identical_code_is_unchanged_and_one_case_is_timed_as_control(toy):
     outcome = toy.gate("base", "HEAD", "-b", "Total|Mean", "--no-emulate", "--budget", "9")
     assert outcome.status == 0, outcome
     assert toy.samples()["asked"] == {"emulate": False, "budget": 9.0}
+    for done in ("plan 1/3 revisions", "plan 2/3 devices", "plan 3/3 files", "import 1/2", "import 2/2", "compile 1/4"):
+        assert f"\n{done}" in f"\n{outcome.err}"
     assert {case["verdict"] for case in outcome.verdict["cases"].values()} == {"unchanged"}
     roles = sorted(case["role"] for case in toy.samples()["cases"].values())
     assert roles == ["control", "identical", "identical", "identical"]
