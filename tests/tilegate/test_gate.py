@@ -344,7 +344,7 @@ def test_one_gate_at_a_time_on_a_device(toy):
     with device_lock.hold("cpu", wait=True, who="this test", say=said.append):
         refused = toy.gate("base", "HEAD", *ONE_TOTAL, "--when-busy", "refuse")
         waiting = toy.start("base", "HEAD", *ONE_TOTAL)
-        line = waiting.stderr.readline()
+        line = next(line for line in waiting.stderr if not line.startswith("plan "))
     _, rest = waiting.communicate(timeout=120)
     assert said == []
     assert refused.status == 2
