@@ -915,7 +915,7 @@ def test_an_app_of_ones_own_speaks_for_itself(github, project, monkeypatch):
         "id": 1,
         "name": "tilegate/latency",
         "head_sha": head,
-        "external_id": "8f1b",
+        "external_id": "tilegate:tilegate/latency",
         "html_url": "https://x.invalid",
     }
     github.checks.append({**job, "app": {"slug": "github-actions"}, "status": "completed", "conclusion": "success"})
