@@ -37,10 +37,19 @@ PEAKS = (
     # the 1.98 GHz that the driver names as maximum; 4.8 TB/s: NVIDIA H200 data sheet. The whole GH100 has 60 MB of L2:
     # NVIDIA H100 Tensor Core GPU Architecture.
     Peak("NVIDIA H200", flops=132 * 8192 * 1.98e9, bandwidth=4.8e12, cache=60 * _MIB),
-    # 304 compute units of 4,096 FP8 operations a cycle at 2.1 GHz; 5.3 TB/s; 256 MB Infinity Cache and 4 MB of L2 in each
-    # of 8 XCDs: AMD CDNA 3 white paper, Instinct MI300X data sheet.
-    Peak("AMD Instinct MI300X", flops=304 * 4096 * 2.1e9, bandwidth=5.3e12, cache=(256 + 8 * 4) * _MIB),
+    # AMD CDNA 3 white paper of 2025, endnotes MI300-13 and MI325-019, for both: 304 compute units of 4,096 FP8 operations a
+    # cycle at 2.1 GHz (2,614.9 TFLOP/s); 5.325 TB/s. 256 MB Infinity Cache and 4 MB of L2 in each of 8 XCDs: ROCm's table of
+    # GPU hardware specifications. Names of AMD's devices: libdrm's amdgpu.ids, which ROCm reads.
+    Peak("AMD Instinct MI300X", flops=304 * 4096 * 2.1e9, bandwidth=5.325e12, cache=(256 + 8 * 4) * _MIB),
+    # The same chip; 6 TB/s: endnote MI325-001A.
+    Peak("AMD Instinct MI325X", flops=304 * 4096 * 2.1e9, bandwidth=6.0e12, cache=(256 + 8 * 4) * _MIB),
+    # Each of the two dies is a device: 110 of the 220 compute units, of 1,024 FP16, BF16 or INT8 operations a cycle at 1.7
+    # GHz (383 TFLOP/s for both), half of 3.277 TB/s: endnotes MI300-14 and MI325-019; 8 MB of L2: ROCm's table. The system
+    # also calls it "AMD Instinct MI250X / MI250", of which an MI250 has fewer compute units.
+    Peak("AMD Instinct MI250X", flops=110 * 1024 * 1.7e9, bandwidth=3.277e12 / 2, cache=8 * _MIB),
 )
+
+_OTHER_CLOCK = " HF"  # ends the name of variants whose figures no document gives: "AMD Instinct MI300X HF"
 
 
 def floor(work: Mapping[str, float] | None, environment: Mapping[str, Any]) -> float:
@@ -52,7 +61,8 @@ def floor(work: Mapping[str, float] | None, environment: Mapping[str, Any]) -> f
     """
     device = environment.get("device")
     name = device.get("name") if isinstance(device, Mapping) else None
-    peak = next((p for p in PEAKS if isinstance(name, str) and name.startswith(p.device)), None)
+    known = isinstance(name, str) and not name.endswith(_OTHER_CLOCK)
+    peak = next((p for p in PEAKS if known and str(name).startswith(p.device)), None)
     if peak is None or not work:
         return 0.0
     through_memory = max(0.0, work.get("bytes", 0.0) - peak.cache)
