@@ -180,22 +180,24 @@ def test_a_head_that_does_not_run_is_no_improvement():
 
 
 @pytest.mark.parametrize(
-    ("name", "teraflops", "terabytes"),  # as AMD states them; of the MI250X for both of its devices
-    [("MI300X", 2614.9, 5.325), ("MI300X VF", 2614.9, 5.325), ("MI325X", 2614.9, 6), ("MI250X", 383 / 2, 3.277 / 2)]
-    + [
-        ("MI250X / MI250", 383 / 2, 3.277 / 2),
-        ("MI300X HF", 0, 0),
-        ("MI308X", 0, 0),
-        ("MI300A", 0, 0),
-        ("MI210", 0, 0),
+    ("name", "teraflops", "terabytes", "cache"),  # as AMD states them; of the MI250X for both of its devices
+    [
+        ("MI300X", 2614.9, 5.325, 288),
+        ("MI300X VF", 2614.9, 5.325, 288),
+        ("MI325X", 2614.9, 6, 288),
+        ("MI250X", 383 / 2, 3.277 / 2, 8),
+        ("MI250X / MI250", 383 / 2, 3.277 / 2, 8),
     ],
 )
-def test_the_peaks_are_those_that_amd_states(name, teraflops, terabytes):
+def test_the_peaks_are_those_that_amd_states(name, teraflops, terabytes, cache):
     device = {"device": {"name": f"AMD Instinct {name}"}}
-    assert roofline.floor({"flops": teraflops * 1e12 or 1e18}, device) == pytest.approx(bool(teraflops), rel=1e-3)
-    moved = terabytes * 1e12 or 1e18
-    cached = (8 if "MI250" in name else 288) * 2**20
-    assert roofline.floor({"bytes": moved + cached}, device) == pytest.approx(bool(terabytes), rel=1e-3)
+    assert roofline.floor({"flops": teraflops * 1e12}, device) == pytest.approx(1.0, rel=1e-3)
+    assert roofline.floor({"bytes": terabytes * 1e12 + cache * 2**20}, device) == pytest.approx(1.0, rel=1e-3)
+
+
+@pytest.mark.parametrize("name", ["MI300X HF", "MI308X", "MI300A", "MI210", "MI355X"])
+def test_a_device_whose_figures_are_not_known_has_no_floor(name):
+    assert roofline.floor({"flops": 1e18, "bytes": 1e18}, {"device": {"name": f"AMD Instinct {name}"}}) == 0.0
 
 
 def test_floors_by_hand():
