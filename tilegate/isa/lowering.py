@@ -68,14 +68,16 @@ class Lowering:
         )
         self._idle: queue.SimpleQueue[_Worker] = queue.SimpleQueue()
         self._all: list[_Worker] = []
+        self._closed = False
 
     def __enter__(self) -> Lowering:
         """Return itself; leaving the context ends the workers."""
         return self
 
     def __exit__(self, *_: object) -> None:
-        """End the workers."""
-        for worker in self._all:
+        """End the workers; whoever still waits for one gets no other."""
+        self._closed = True
+        for worker in list(self._all):
             worker.close()
 
     def configurations(self, arch: str) -> dict[str, list[str]]:
@@ -132,6 +134,11 @@ class Lowering:
         except queue.Empty:
             worker = _Worker(self.stage, self._logs / f"lowering-{len(self._all)}.log")
             self._all.append(worker)
+        if (
+            self._closed
+        ):  # after the line above: either this thread sees it, or the one that ends the workers sees this one
+            worker.close()
+            raise LoweringError("error", "stopped before it was done")
         try:
             yield worker
         finally:

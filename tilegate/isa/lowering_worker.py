@@ -12,7 +12,10 @@ from __future__ import annotations
 import importlib
 import json
 import os
+import select
+import signal
 import sys
+import threading
 import traceback
 from dataclasses import asdict
 from pathlib import Path
@@ -34,8 +37,19 @@ def main() -> None:
     for descriptor in (source, target):
         os.set_inheritable(descriptor, False)
     os.environ[ROOT_VARIABLE] = root
+    threading.Thread(target=_end_with_caller, args=(source,), daemon=True).start()
     with os.fdopen(source, encoding="utf-8") as requests, os.fdopen(target, "w", encoding="utf-8") as replies:
         _serve(requests, replies, suite, package, Path(root))
+
+
+def _end_with_caller(source: int) -> None:
+    """When nobody can send requests any more, end this process and what it started, whatever they are busy with."""
+    gone = select.poll()
+    gone.register(source, 0)  # for the hang-up alone, which needs not be asked for
+    gone.poll()
+    if os.getpgrp() == os.getpid():
+        os.killpg(0, signal.SIGKILL)
+    os._exit(1)
 
 
 def _serve(requests: IO[str], replies: IO[str], suite: str, package: str, root: Path) -> None:
