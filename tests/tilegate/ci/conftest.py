@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import sys
 from pathlib import Path
 
@@ -13,9 +14,15 @@ import change
 import fake_github
 
 
+@pytest.fixture(scope="session")
+def made(tmp_path_factory):
+    return change.make(tmp_path_factory.mktemp("made") / "project")
+
+
 @pytest.fixture
-def project(tmp_path):
-    return change.make(tmp_path / "project")
+def project(made, tmp_path):
+    """A copy: making one asks git six times."""
+    return change.Project(shutil.copytree(made.path, tmp_path / "project"))
 
 
 @pytest.fixture
