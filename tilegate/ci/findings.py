@@ -170,7 +170,7 @@ def _unproven(check: str, bound: Bound) -> Finding | None:
         return refusal(
             check,
             "the change edits `.github/workflows`, where a job can be given the name of this check. Whoever has read that "
-            f"edit and has write permission sets the label `{labels.WORKFLOWS}`, after each push anew",
+            f"edit and has write permission sets the label `{labels.WORKFLOWS}`, anew after the run of each push",
         )
     return None
 

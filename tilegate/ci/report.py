@@ -158,5 +158,8 @@ def _notes(bound: Bound) -> list[str]:
             f"The waivers of this change count: {code(bound.waived_by)} set the label `{labels.WAIVER}`. A push ends that."
         )
     elif set(bound.waived) - {waiver for waiver in bound.waived if waiver.origin == "base"}:
-        notes.append(f"A waiver of this change does not count before a maintainer sets the label `{labels.WAIVER}`.")
+        notes.append(
+            "A waiver of this change does not count before somebody with write permission sets the label "
+            f"`{labels.WAIVER}`, once this commit has been measured. If it is there already, take it off and set it again."
+        )
     return notes
