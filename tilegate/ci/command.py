@@ -30,7 +30,7 @@ with rights, never near code of strangers:
   tilegate ci image      build the measuring container, propose its digest for .github/bench.toml
 
 examples:
-  tilegate ci run --release --unconfined --target cpu --tier smoke --out /tmp/samples    main against the last release
+  tilegate ci run --release --unconfined --target cpu --tier smoke --out ../samples    main against the last release
   tilegate ci publish --site . --assets .github/site/node_modules                        the site of the results at hand
   tilegate ci report --help                                                              each has examples of its own
 
@@ -49,16 +49,16 @@ _HELP = {
     "plan": (
         "which cases a pull request changes, found without a GPU",
         "Generates and compiles the kernels at both sides of a pull request and writes plan.json. Sets the output `measure`.",
-        ("GITHUB_EVENT_PATH=event.json tilegate ci plan --repo . --out /tmp/plan",),
+        ("GITHUB_EVENT_PATH=event.json tilegate ci plan --repo . --out plan",),
     ),
     "run": (
         "measure in a container, keep samples only",
         "Without an option that says what: the pull request of the event against the point where it left its base.",
         (
             "tilegate ci run --settings .github/bench.toml --repo ../change --out ../samples    as bench-pr.yml does",
-            "tilegate ci run --release --settings .github/bench.toml --out /tmp/samples         HEAD against the last tag",
-            "tilegate ci run --calibrate --unconfined --target cpu --tier smoke --out /tmp/noise",
-            "tilegate ci run --backfill --unconfined --results .asv/results --target cpu --tier smoke --out /tmp/results",
+            "tilegate ci run --release --settings .github/bench.toml --out ../samples         HEAD against the last tag",
+            "tilegate ci run --calibrate --unconfined --target cpu --tier smoke --out ../noise",
+            "tilegate ci run --backfill --unconfined --results .asv/results --target cpu --tier smoke --out ../results",
         ),
     ),
     "scrub": (
@@ -69,7 +69,7 @@ _HELP = {
     "history": (
         "run asv over commits (inside the container of `run --backfill`)",
         "Needs asv; the host of a runner has none, so `run --backfill` calls this in the container.",
-        ("tilegate ci history --clone /tmp/clone --commits hashes --machine mi300x",),
+        ("tilegate ci history --clone ../clone --commits hashes --machine mi300x",),
     ),
     "report": (
         "checks and comment of a pull request, from what its run left",

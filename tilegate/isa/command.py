@@ -45,7 +45,7 @@ kernel is compared with the one that took its place for the same benchmark cases
 examples:
   tilegate isa diff --base main --head WORKTREE              what I have in the editor
   tilegate isa diff --base main --head HEAD -b 'Decode|d64'  some kernels; only these and their counterparts are compiled
-  tilegate isa diff --base v1.0 --head HEAD --arch gfx942,gfx90a --out /tmp/diff
+  tilegate isa diff --base v1.0 --head HEAD --arch gfx942,gfx90a --out diff
   tilegate isa diff --base main --head HEAD --json | jq '.pairs[].difference.verdict'
 """
 _PAGE = """\
