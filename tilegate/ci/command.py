@@ -31,8 +31,8 @@ with rights, never near code of strangers:
 
 examples:
   tilegate ci run --release --unconfined --target cpu --tier smoke --out ../samples    main against the last release
-  tilegate ci publish --site . --assets .github/site/node_modules                        the site of the results at hand
-  tilegate ci report --help                                                              each has examples of its own
+  tilegate ci publish --site . --assets .github/site/node_modules                      the site of the results at hand
+  tilegate ci report --help                                                            each has examples of its own
 
 `admit`, `plan`, `report`, and `run` without an option that says what to measure, read the event that started them from the
 file that GITHUB_EVENT_PATH names. What talks to GitHub takes GITHUB_TOKEN and GITHUB_REPOSITORY from the environment.
@@ -56,7 +56,7 @@ _HELP = {
         "Without an option that says what: the pull request of the event against the point where it left its base.",
         (
             "tilegate ci run --settings .github/bench.toml --repo ../change --out ../samples    as bench-pr.yml does",
-            "tilegate ci run --release --settings .github/bench.toml --out ../samples         HEAD against the last tag",
+            "tilegate ci run --release --settings .github/bench.toml --out ../samples           HEAD against the last tag",
             "tilegate ci run --calibrate --unconfined --target cpu --tier smoke --out ../noise",
             "tilegate ci run --backfill --unconfined --results .asv/results --target cpu --tier smoke --out ../results",
         ),
