@@ -106,6 +106,46 @@ def test_a_case_from_set_up_to_samples(start):
         worker.request("measure", 30, launches=1)
 
 
+CYCLES = """
+import gc, weakref
+
+class Node:
+    pass
+
+kept = Node()
+kept.itself = kept
+seen = []
+
+class Cycles:
+    params = (["first", "second"],)
+    version = "1"
+
+    def setup(self, name):
+        self.node = Node()
+        self.node.itself = self.node
+        seen.append(weakref.ref(self.node))
+
+    def latency_cycle(self, name):
+        pass
+
+    def check(self, name):
+        left = [ref() for ref in seen[:-1] if ref() is not None]
+        looked_through = [o for o in gc.get_objects() if isinstance(o, Node) and o is not self.node]
+        assert not left, "the case before has left something"
+        assert not looked_through, "what was imported is looked through after every case"
+"""
+
+
+def test_after_a_case_only_what_it_made_is_looked_through_and_all_of_it_is_let_go(start, tree):
+    (tree / "toybench" / "cycles.py").write_text(CYCLES)
+    worker = start()
+    worker.catalogue()
+    for name in ("first", "second"):
+        worker.request("setup", 30, case=f"cycles.Cycles.latency_cycle('{name}')")
+        assert worker.request("check", 30) is True
+        worker.request("teardown", 30)
+
+
 def test_the_generated_code_of_a_case_comes_whole_and_is_what_its_identity_says(start, tree):
     worker = start()
     made = worker.request("generated", 30, case=TOTAL)
