@@ -68,8 +68,8 @@ class Caller:
 # makes calls in one process. The CPU computes before it returns, hence the short ones.
 _CALLERS = (
     {
-        "decode": Caller(2, 1, 64, 1, 512, "one row over a growing cache"),
-        "chunk": Caller(2, 1, 64, 15, 127, "a few rows over a cache"),
+        "cpu-decode": Caller(2, 1, 64, 1, 512, "one row over a growing cache"),
+        "cpu-chunk": Caller(2, 1, 64, 15, 127, "a few rows over a cache"),
     }
     if SELECTION.target == "cpu"
     else {

@@ -40,9 +40,9 @@ def test_new_lengths_are_new_to_the_library_and_same_ones_are_not(monkeypatch):
 
     monkeypatch.setattr(tilekernels, "attention", spy)
     for lengths in ("new", "same"):
-        calls = _set_up(("decode", lengths))
+        calls = _set_up((CASES[0][0], lengths))
         for _ in range(100):
-            calls.call_attention("decode", lengths)
+            calls.call_attention(CASES[0][0], lengths)
     assert len(set(seen[:100])) == 100
     assert len(set(seen[100:])) == 1
     assert all(rows % 2 and keys % 2 for rows, keys in seen)  # kernels are compiled by way of even lengths
@@ -57,6 +57,6 @@ def test_a_call_is_timed(case):
 
 
 def test_artifacts_need_no_setup_and_name_each_kernel_once():
-    names = [artifact.name for artifact in Attention().artifacts("chunk", "new")]
+    names = [artifact.name for artifact in Attention().artifacts(*CASES[-1])]
     assert names
     assert len(set(names)) == len(names)

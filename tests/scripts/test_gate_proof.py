@@ -68,6 +68,38 @@ def test_less_work_was_an_improvement():
     assert 0.88 < verdict["cases"][SUBJECT]["ratio"] < 0.91
 
 
+def test_a_suite_of_which_all_cases_changed_passed():
+    verdict = judge.judge(gate("whole-equal"))
+    assert verdict["verdict"] == "pass"
+    assert verdict["counts"]["pass"] == len(verdict["cases"]) == 210
+    assert all(abs(case["ratio"] - 1) < 0.0075 for case in verdict["cases"].values())
+
+
+def test_a_suite_of_which_few_cases_changed_passed():
+    verdict = judge.judge(gate("whole-few"))
+    assert verdict["verdict"] == "pass"
+    assert (verdict["counts"]["pass"], verdict["counts"]["unchanged"]) == (14, 196)
+    assert (verdict["controls"]["count"], verdict["controls"]["moved"]) == (4, [])
+
+
+@pytest.mark.parametrize("name", ["calls-commented", "calls-commented-2"])
+def test_calls_passed_whose_code_has_a_comment_more(name):
+    verdict = judge.judge(gate(name))
+    assert verdict["verdict"] == "pass"
+    assert verdict["counts"]["pass"] == len(verdict["cases"]) == 4
+
+
+@pytest.mark.parametrize(
+    ("name", "slower"), [("calls-checks-twice", ""), ("calls-forgetful", "'same'"), ("calls-waits", "")]
+)
+def test_calls_that_became_slower_in_python_alone_were_red(name, slower):
+    verdict = judge.judge(gate(name))
+    assert verdict["verdict"] == "regressed"
+    for case, judged in verdict["cases"].items():
+        assert judged["verdict"] == ("regressed" if slower in case else "pass")
+        assert judged["role"] == "gated"
+
+
 def test_with_its_sides_exchanged_a_slower_gate_is_an_improvement():
     samples = gate("slower-1")
     for case in samples["cases"].values():
