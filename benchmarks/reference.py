@@ -18,13 +18,14 @@ from __future__ import annotations
 
 import math
 import random
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import torch
 
-from tilegate.protocol import WrongResult
+from tilegate.protocol import WrongResult, whereabouts
 
+_AXES = {"out": ("batch entries", "rows", "heads", "columns"), "lse": ("batch entries", "heads", "rows")}
 _CHUNK_ELEMENTS = 1 << 25  # scores held at a time: 256 MiB in double precision
 CHECKED_SCORES = 1 << 33  # compared in full up to so many scores: 28 heads of 16k rows and keys
 
@@ -99,7 +100,8 @@ def check(
         The agreement of `out` and, where there is one, of `lse`.
 
     Raises:
-        WrongResult: either is out of tolerance, is NaN, or is not exactly 0 / -inf in a row that sees nothing.
+        WrongResult: either is out of tolerance, is NaN, or is not exactly 0 / -inf in a row that sees nothing; says how
+            many values are wrong, which is the first, and where they are.
     """
     chunks, checked = _sample(list(_chunks(q, k)), limit)
     compared_out, compared_lse = _Comparison("out", q.device), _Comparison("lse", q.device)
@@ -119,8 +121,40 @@ def check(
             allowance = _rounding(expected_lse.float()) + dot_product_error / 2
             compared_lse.add(chunk.of_lse(lse), expected_lse, plain_lse, allowance, empty)
     shape = f"q {tuple(q.shape)}, k {tuple(k.shape)}, {str(q.dtype).removeprefix('torch.')}, causal={causal}"
-    compared = [compared_out] if lse is None else [compared_out, compared_lse]
-    return tuple(comparison.verdict(shape, checked) for comparison in compared)
+    compared = [(compared_out, out)] if lse is None else [(compared_out, out), (compared_lse, lse)]
+    for comparison, actual in compared:
+        wrong = comparison.wrong()
+        if wrong is not None:
+            place = _where(comparison.tensor, actual, wrong, problem, chunks)
+            raise WrongResult(f"{comparison.tensor}: {wrong.what}; {shape}\n{place}")
+    return tuple(comparison.agreement(checked) for comparison, _ in compared)
+
+
+def _where(tensor: str, actual: torch.Tensor, wrong: _Wrong, problem: _Problem, chunks: Sequence[_Chunk]) -> str:
+    """Compare once more, and say which values are wrong, the first of them with what it should be."""
+    lse = tensor == "lse"
+    mask = torch.zeros(actual.shape, dtype=torch.bool)
+    compared = 0
+    for chunk in chunks:
+        expected = chunk.attend(problem, torch.float64)
+        own, right = chunk.part(actual, lse=lse).double(), expected[lse]
+        off = (own != right) & ~((own - right).abs() <= wrong.least)  # a NaN is off
+        if wrong.in_empty_rows:
+            off &= expected[1] == -math.inf if lse else expected[1][..., None] == -math.inf
+        chunk.part(mask, lse=lse)[...] = off.cpu()
+        compared += off.numel()
+    if not mask.any():
+        return "compared again, every value is right: the device does not compute the same twice"
+    index = tuple(mask.nonzero()[0].tolist())
+    entry, *rest = index
+    head, row = (rest[0], rest[1]) if lse else (rest[1], rest[0])
+    chunk = next(chunk for chunk in chunks if chunk.holds(entry, head, row))
+    at = (head % chunk.group, row - chunk.first, *([] if lse else [rest[2]]))
+    expected = chunk.attend(problem, torch.float64)[lse]
+    return (
+        f"{int(mask.sum()):,} of {compared:,} values are wrong: {whereabouts(mask.numpy(), _AXES[tensor])}; the first, "
+        f"{tensor}{list(index)}, is {actual[index].item():.5g} instead of {expected[at].item():.5g}"
+    )
 
 
 @dataclass(frozen=True)
@@ -163,6 +197,13 @@ class _Chunk:
     def of_lse(self, x: torch.Tensor) -> torch.Tensor:
         """View (group, rows) of (batch, heads, seqlen_q)."""
         return x[self.entry, self.heads, self.first : self.last]
+
+    def part(self, x: torch.Tensor, *, lse: bool) -> torch.Tensor:
+        """View of an LSE or an output."""
+        return self.of_lse(x) if lse else self.of_rows(x)
+
+    def holds(self, entry: int, head: int, row: int) -> bool:
+        return (entry, head // self.group) == (self.entry, self.kv_head) and self.first <= row < self.last
 
     def attend(self, problem: _Problem, dtype: torch.dtype) -> tuple[torch.Tensor, torch.Tensor]:
         """Plain attention of this chunk with every intermediate in `dtype`: (group, rows, head_dim), (group, rows)."""
@@ -225,11 +266,20 @@ def _rounding(x: torch.Tensor) -> torch.Tensor:
     return ((x + 0.3 - 0.3) - x).abs()
 
 
+@dataclass(frozen=True)
+class _Wrong:
+    """What is wrong with a tensor, and which values are: those whose error exceeds `least`."""
+
+    what: str
+    least: float
+    in_empty_rows: bool = False
+
+
 class _Comparison:
     """Largest and summed-up squared errors over the chunks, kept on the device: one synchronisation at the end."""
 
     def __init__(self, tensor: str, device: torch.device) -> None:
-        self._tensor = tensor
+        self.tensor = tensor
         self._largest = torch.zeros(3, dtype=torch.float64, device=device)  # error, plain's error, allowance
         self._squares = torch.zeros(3, dtype=torch.float64, device=device)
         self._wrong_in_empty_rows = torch.zeros((), dtype=torch.bool, device=device)
@@ -255,23 +305,28 @@ class _Comparison:
         self._squares += errors.square().sum(dim=1)
         self._count += actual.numel()
 
-    def verdict(self, shape: str, checked: float) -> Agreement:
-        """Weigh what was seen; raises WrongResult."""
+    def agreement(self, checked: float) -> Agreement:
+        """Return how far off it was, and how far it may be."""
         error, plain, allowance = self._largest.tolist()
         rms_error, rms_plain, rms_allowance = (math.sqrt(x / max(1, self._count)) for x in self._squares.tolist())
-        agreement = Agreement(
-            self._tensor, error, 2 * plain + 2 * allowance, rms_error, 2 * rms_plain + 2 * rms_allowance, checked
+        return Agreement(
+            self.tensor, error, 2 * plain + 2 * allowance, rms_error, 2 * rms_plain + 2 * rms_allowance, checked
         )
+
+    def wrong(self) -> _Wrong | None:
+        """Return what is wrong, None if nothing is."""
+        found = self.agreement(1.0)
         if self._wrong_in_empty_rows:
-            raise WrongResult(f"{self._tensor}: a row that sees no key must have output 0 and LSE -inf; {shape}")
+            return _Wrong("a row that sees no key must have output 0 and LSE -inf", 0.0, in_empty_rows=True)
         # Written so that a NaN is wrong.
-        if not error <= agreement.tolerance:
-            raise WrongResult(
-                f"{self._tensor}: largest error {error:.3g} exceeds the tolerance of {agreement.tolerance:.3g}; {shape}"
+        if not found.error <= found.tolerance:
+            return _Wrong(
+                f"largest error {found.error:.3g} exceeds the tolerance of {found.tolerance:.3g}", found.tolerance
             )
-        if not rms_error <= agreement.rms_tolerance:
-            raise WrongResult(
-                f"{self._tensor}: root mean square of the error {rms_error:.3g} exceeds the tolerance of "
-                f"{agreement.rms_tolerance:.3g}; {shape}"
+        if not found.rms_error <= found.rms_tolerance:
+            # No value is too far off by itself; those that are further off than all may be on average are told.
+            return _Wrong(
+                f"root mean square of the error {found.rms_error:.3g} exceeds the tolerance of {found.rms_tolerance:.3g}",
+                found.rms_tolerance,
             )
-        return agreement
+        return None

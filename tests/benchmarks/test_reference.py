@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
+import re
 
 import pytest
 import torch
@@ -133,6 +134,43 @@ def test_a_wrong_result_is_caught(dtype, spoil, tensor):
         _check(work, inputs, out, lse)
 
 
+@pytest.mark.parametrize(
+    ("spoil", "says"),
+    [
+        (
+            _one_element,
+            r"1 of 53,760 values are wrong: all values of batch entries 1, rows 69, heads 5, columns 63; "
+            r"the first, out\[1, 69, 5, 63\], is (\S+) instead of (\S+)",
+        ),
+        (_nan, r"1 of 53,760 .* rows 3, heads 2, columns 1; the first, out\[0, 3, 2, 1\], is nan instead of \S+"),
+        (_nan_lse, r"1 of 840 .* batch entries 0, heads 2, rows 3; the first, lse\[0, 2, 3\], is nan instead of \S+"),
+        (_log2, r"\d+ of 840 values are wrong: .+; the first, lse\[0, 0, 0\], is \S+ instead of \S+"),
+    ],
+)
+def test_the_place_of_what_is_wrong_is_named(spoil, says, monkeypatch):
+    monkeypatch.setattr(reference, "_CHUNK_ELEMENTS", 3 * 70 * 10)  # the place spans chunks of ten rows
+    inputs, out, lse = _right(PLAIN)
+    right = out[1, 69, 5, 63].item()
+    spoil(out, lse)
+    with pytest.raises(WrongResult) as caught:
+        _check(PLAIN, inputs, out, lse)
+    found = re.fullmatch(says, str(caught.value).splitlines()[1])
+    assert found, caught.value
+    if found.groups():
+        assert [float(number) for number in found.groups()] == pytest.approx([right + 0.1, right], rel=1e-4)
+
+
+def test_everything_off_by_little_is_named_by_what_is_off_more_than_the_average_may_be():
+    inputs, out, lse = _right(PLAIN)
+    allowed, _ = _check(PLAIN, inputs, out, lse)
+    assert 2 * allowed.rms_tolerance + allowed.error < allowed.tolerance
+    out[:, 35:] += 2 * allowed.rms_tolerance
+    with pytest.raises(
+        WrongResult, match=r"^out: root mean square .*\n[\d,]+ of 53,760 values are wrong: .* rows 35-69"
+    ):
+        _check(PLAIN, inputs, out, lse)
+
+
 def test_another_mask_is_caught():
     inputs, out, lse = _right(PLAIN)
     with pytest.raises(WrongResult, match="out: largest error"):
@@ -169,7 +207,7 @@ def test_rows_that_see_nothing_pass_as_zero_and_minus_infinity():
 def test_rows_that_see_nothing_must_be_exactly_zero(value):
     inputs, out, lse = _right(EMPTY)
     out[0, 9, 0, 0] = value
-    with pytest.raises(WrongResult, match="sees no key"):
+    with pytest.raises(WrongResult, match=r"sees no key.*\n1 of .* the first, out\[0, 9, 0, 0\]"):
         _check(EMPTY, inputs, out, lse)
 
 

@@ -13,7 +13,7 @@ import signal
 import struct
 import subprocess
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
@@ -466,7 +466,7 @@ def _result(
         sites += [row[0] for row in rows] if program.traced else []
         places = Places(program.library, program.symbolizer, program.source, [*sites, *executed])
         scene = Scene(places, grid, program.parameters, sizes, limits.seconds, limits.memory_bytes)
-        findings = _one_expiry([*(finding_of(finding, scene) for finding in raw), *dict.fromkeys(lost)])
+        findings = _one_expiry([*_by_line(finding_of(finding, scene) for finding in raw), *dict.fromkeys(lost)])
         completed = not lost and all(report["completed"] is True for report in reports)
         done = sum(report["counters"]["workgroups"] for report in reports)
         if completed and done != math.prod(grid):
@@ -491,6 +491,18 @@ def _merged(findings: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
         known = merged.setdefault(key, {**finding, "count": 0})
         known["count"] += finding["count"]
     return list(merged.values())
+
+
+def _by_line(findings: Iterable[Finding]) -> Iterable[Finding]:
+    """Make one finding of those at the same lines, the first: an unrolled loop has many places for one of them."""
+    merged: dict[tuple[Any, ...], Finding] = {}
+    for finding in findings:
+        lines = {finding.line} | ({finding.other.line} if finding.other else set())
+        apart = 0 in lines or finding.kind == "time-limit"  # whose places are weighed against each other
+        key = (len(merged) if apart else -1, finding.kind, frozenset(lines))
+        first = merged.get(key)
+        merged[key] = finding if first is None else replace(first, count=first.count + finding.count)
+    return merged.values()
 
 
 def _without_report(status: int, errors: str, limits: Limits, seconds: float) -> Finding:

@@ -16,6 +16,7 @@ from tilegate.protocol.calls import call_clock_for
 from tilegate.protocol.clocks import RECORDED, SHORT, Clock, Timed, clock_for, cold_sets, recorded
 from tilegate.protocol.origin import WrongTreeError, verify_origin
 from tilegate.protocol.selection import TARGETS, TIERS, Selection, listing, selection
+from tilegate.protocol.whereabouts import whereabouts
 from tilegate.protocol.work import verified_work
 
 if TYPE_CHECKING:
@@ -46,6 +47,7 @@ __all__ = [
     "selection",
     "verified_work",
     "verify_origin",
+    "whereabouts",
 ]
 
 

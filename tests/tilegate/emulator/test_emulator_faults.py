@@ -6,10 +6,12 @@ catches them. All others must be named by the emulator, whether or not the resul
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 
 import pytest
 from attention_kernel import (
+    SHAPE,
     barriers,
     behind_next_loop,
     change_line,
@@ -237,7 +239,77 @@ def test_faults_of_value(name: str) -> None:
     outcome = execute(VALUES[name](KERNEL))
     assert outcome.kinds == {"wrong-result"}
     assert outcome.wrong is not None
-    assert outcome.wrong.startswith(("out:", "lse:"))
+    what, where = outcome.wrong.split("\n")
+    assert what.startswith(("out: largest error", "lse: largest error"))
+    assert re.fullmatch(
+        r"[\d,]+ of (17,152|134) values are wrong: .+; the first, (out|lse)\[.*\], is .+ instead of .+", where
+    )
+
+
+TWO_KV_HEADS = (1, 4, 2, 67, 193)
+O_TAIL, LSE_TAIL = ("< (seqlen_q + 64)) {\n      uint2", "< (seqlen_q + 64)) {\n      LSE")
+
+# name: (edit, shape, what the message says of the place)
+PLACED: dict[str, tuple[Edit, tuple[int, int, int, int, int], str]] = {
+    "O's tail ends one row early": (
+        lambda s: substitute(s, O_TAIL, O_TAIL.replace("64", "63")),
+        SHAPE,
+        "256 of 17,152 values are wrong: all values of rows 66; the first, out[0, 66, 0, 0], is nan instead of",
+    ),
+    "LSE's tail ends one row early": (
+        lambda s: substitute(s, LSE_TAIL, LSE_TAIL.replace("64", "63")),
+        SHAPE,
+        "2 of 134 values are wrong: all values of rows 66; the first, lse[0, 0, 66], is nan instead of",
+    ),
+    "Q's tail ends one row early": (
+        lambda s: in_line(s, "(1 <= (((seqlen_q", "< (seqlen_q + 64)", "< (seqlen_q + 63)"),
+        SHAPE,
+        "values of rows 66; the first, out[0, 66, 0, 0], is ",
+    ),
+    "K's tail ends one key early": (  # which the last row alone sees
+        lambda s: in_line(s, "* 64) + (i_2 * 16)) + ", "< seqlen_k", "< seqlen_k - 1"),
+        SHAPE,
+        "values of rows 66, ",
+    ),
+    "V's tail ends one key early": (
+        lambda s: in_line(s, "* 64) + (i_8 * 16)) + ", "< seqlen_k", "< seqlen_k - 1"),
+        SHAPE,
+        "values of rows 66, ",
+    ),
+    "all heads use the keys of the first": (
+        lambda s: substitute(
+            s, "((int64_t)((int)blockIdx.x)) / (((int64_t)heads) / ((int64_t)kv_heads))", "(int64_t)0", 2
+        ),
+        TWO_KV_HEADS,
+        "values of heads 2-3; the first, out[0, 0, 2, 0], is ",
+    ),
+    "the second workgroup's maximum starts above every score": (
+        lambda s: substitute(
+            s, "row_max[0] = -1.000000e+30f", "row_max[0] = blockIdx.y == 0 ? 9999.0f : -1.000000e+30f"
+        ),
+        SHAPE,
+        "values of rows 64-66; the first, out[0, 64, 0, 0], is 0 instead of",
+    ),
+    "a quarter of the output is not rescaled": (
+        lambda s: substitute(s, "__2.x = (v__1.x*v__2.x)", "__2.x = (v__1.x)"),
+        SHAPE,
+        "columns 0-124 that are 0 modulo 4",
+    ),
+    "the swizzle of V's store swaps two bits": (
+        VALUES["the swizzle of V's store swaps two bits"],
+        SHAPE,
+        "values of columns 2-125 that are 2-5 modulo 8; the first, out[0, 0, 0, 2], is ",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", PLACED)
+def test_the_place_of_wrong_values_is_named(name: str) -> None:
+    edit, shape, says = PLACED[name]
+    outcome = execute(edit(KERNEL), shape=shape)
+    assert outcome.kinds == {"wrong-result"}
+    assert outcome.wrong is not None
+    assert says in outcome.wrong
 
 
 # The same kernel for gfx950 copies K asynchronously, into LDS of its own.

@@ -12,12 +12,13 @@
 #include "report.h"
 
 namespace {
-constexpr size_t kKept = 64;
+constexpr int kKept = 64;  // of each kind: an unrolled loop has hundreds of places for one line
 struct Counted {
   Finding finding;
   uint64_t count;
 };
 std::vector<Counted> kept;
+int kept_of[static_cast<size_t>(Fault::Memory) + 1];
 std::map<std::tuple<Fault, Site, Site>, size_t> index_of;
 }  // namespace
 
@@ -27,14 +28,15 @@ void found(const Finding &finding) {
   const auto known = index_of.find(key);
   if (known != index_of.end()) {
     ++kept[known->second].count;
-  } else if (kept.size() < kKept) {
+  } else if (kept_of[static_cast<size_t>(finding.kind)] < kKept) {
+    ++kept_of[static_cast<size_t>(finding.kind)];
     index_of.emplace(key, kept.size());
     kept.push_back({finding, 1});
   }
 }
 
 void stop(const Finding &finding) {
-  if (kept.size() == kKept) kept.pop_back();  // the one that ends the run must be seen
+  kept_of[static_cast<size_t>(finding.kind)] = 0;  // the one that ends the run must be seen
   index_of.clear();
   found(finding);
   end_run();

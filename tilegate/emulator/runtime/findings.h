@@ -40,7 +40,7 @@ struct Finding {
   uint64_t other_lanes = 0;  // and who at `other_site`, or has ended (no other)
 };
 
-// Counts a finding; the first of each kind and pair of places is kept whole, up to 64 of them.
+// Counts a finding; the first of each kind and pair of places is kept whole, up to 64 of a kind.
 void found(const Finding &finding);
 // Reports what was found and ends the process: the kernel cannot go on.
 [[noreturn]] void stop(const Finding &finding);
