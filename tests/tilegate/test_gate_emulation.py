@@ -86,6 +86,11 @@ def test_a_wrong_kernel_that_no_case_of_the_run_uses_breaks_the_run_and_judge_sa
     assert {case["verdict"] for case in outcome.verdict["cases"].values()} == {"unchanged"}
     kernel = outcome.verdict["emulation"]["gfx942"]["kernels"]["triple"]
     assert "wrong-result: B: largest error" in kernel["message"]
+    assert (
+        "\nlines of the generated source that differ from the base's:\n  - 8: B[row * n + t] = 3.0f *"
+        in kernel["message"]
+    )
+    assert "\n  + 8: B[row * n + t] = 3.0f * 1.01f * tile[n - 1 - t];\n  at one row" in kernel["message"]
     again = judge.judge(toy.samples())
     assert (again["verdict"], again["emulation"]) == ("broken", outcome.verdict["emulation"])
     assert "wrong-result: B: largest error" in report.render(again)

@@ -3,23 +3,27 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
 import json
 import math
 import tempfile
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from tilegate import emulator, files, trees
-from tilegate.emulate import command, table
+from tilegate.emulate import command, excerpt, table
 from tilegate.emulate.survey import Kernel
 from tilegate.isa.command import lowering_of
 from tilegate.isa.compare import pair
+from tilegate.isa.lowering import Lowering
 from tilegate.isa.store import default_store
 from tilegate.markup import plain
 
 SCHEMA = "tilegate-emulate-diff/1"
+
+_LONGEST_LINE = 200
 
 _ORDER = ("broken", "inconclusive", "removed", "changed", "new", "unchanged")
 
@@ -75,6 +79,7 @@ class Pair:
         base, head: the kernels; None where a side has none.
         cases: the cases that ran the base's and now run the head's.
         changes: of the counters, worst first.
+        source: what differs in the generated source, if the head's values alone are wrong.
     """
 
     arch: str
@@ -82,6 +87,7 @@ class Pair:
     head: Kernel | None
     cases: tuple[str, ...]
     changes: tuple[Change, ...]
+    source: tuple[str, ...] = ()
 
     @property
     def verdict(self) -> str:
@@ -109,6 +115,7 @@ class Pair:
             "verdict": self.verdict,
             "cases": list(self.cases),
             **{side: None if k is None else {"id": k.id, **k.to_json(counters=False)} for side, k in sides.items()},
+            "source": list(self.source),
             "changes": {change.key: {"base": change.base, "head": change.head} for change in self.changes},
         }
 
@@ -123,10 +130,14 @@ def run_diff(args: argparse.Namespace, archs: tuple[str, ...], pattern: str | No
             for side in ("base", "head")
         }
         surveys: dict[str, command.Kernels] = {}
-        for side, revision in revisions.items():
-            with lowering_of(repository, revision, revisions["base"], Path(scratch, side), store) as lowering:
-                surveys[side] = command.run_survey(lowering, archs, store, pattern, side, **command.depth(args))
-    pairs = sorted(pairs_of(surveys["base"], surveys["head"]), key=lambda kept: kept.badness)
+        sides: dict[str, Lowering] = {}
+        with contextlib.ExitStack() as stack:
+            for side, revision in revisions.items():
+                opened = lowering_of(repository, revision, revisions["base"], Path(scratch, side), store)
+                sides[side] = stack.enter_context(opened)
+                surveys[side] = command.run_survey(sides[side], archs, store, pattern, side, **command.depth(args))
+            found = [_with_source(kept, sides) for kept in pairs_of(surveys["base"], surveys["head"])]
+    pairs = sorted(found, key=lambda kept: kept.badness)
     verdict, code = command.conclude([_of_a_run(kept.verdict) for kept in pairs])
     document = {
         **command.header(SCHEMA),
@@ -155,6 +166,19 @@ def pairs_of(base: command.Kernels, head: command.Kernels) -> Iterator[Pair]:
             yield Pair(arch, one, other, cases, () if one is None or other is None else changes(one, other))
 
 
+def _with_source(kept: Pair, sides: Mapping[str, Lowering]) -> Pair:
+    """Add what differs in the source where nothing else says which lines are to blame."""
+    base, head = kept.base, kept.head
+    if base is None or head is None or (base.verdict, head.verdict) != ("pass", "broken"):
+        return kept
+    if not excerpt.wanted_for(finding["kind"] for _, finding in head.findings):
+        return kept
+    made = (
+        sides[side].lower(kernel.id, kept.arch) for side, kernel in (("base", base), ("head", head))
+    )  # kept in the store
+    return replace(kept, source=tuple(excerpt.differing_lines(*made)))
+
+
 def changes(base: Kernel, head: Kernel) -> tuple[Change, ...]:
     """Return the counters that differ, summed up over the problems that both kernels ran to their end, worst first."""
     before, after = ({done.problem: done.total for done in kernel.trials if done.counters} for kernel in (base, head))
@@ -177,6 +201,7 @@ def render(pairs: Sequence[Pair], verdict: str, title: str) -> str:
             lines += table.below(kept.head)
         if kept.verdict == "inconclusive" and kept.base is not None and kept.base.verdict == "broken":
             lines.append("    the base has findings, too, so the change need not be to blame")
+        lines += [f"    {plain(line, limit=_LONGEST_LINE)}" for line in kept.source]
         lines += [f"    {change}" for change in kept.changes]
         lines.append("")
     counts = {name: sum(kept.verdict == name for kept in pairs) for name in _ORDER}

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from tilegate import emulator
-from tilegate.emulate import standing
+from tilegate.emulate import excerpt, standing
 from tilegate.emulate.survey import Kernel, Wanted, execute, missing_seam
 from tilegate.emulate.table import findings_of
 from tilegate.isa.lowering import Lowering, LoweringError, hash_of_files
@@ -131,12 +131,21 @@ def _of_a_chip(before: Lowering | None, after: Lowering, arch: str, means: _Mean
         # As in a check of timed results: is it the head's doing?
         if base is not None and id in base.generated and standing.blames(found):
             old = _execute(base, arch, id, means)
+            if not standing.blames(old):
+                _show_changes(found, base.generated[id], head.generated[id])
         return {"cases": list(head.cases[id]), "base": old, "head": found}
 
     with means.reporter.phase(f"emulate {arch}", len(changed)) as phase:
         executed = in_parallel(look, changed, changed, after, lambda done, total, what: phase.done(what))
     result["kernels"] = dict(zip(changed, executed, strict=True))
     return result
+
+
+def _show_changes(found: dict[str, Any], base: object, head: object) -> None:
+    """Add what differs in the source to the first finding if none has a line of it."""
+    findings = found["findings"]
+    if isinstance(base, tuple) and isinstance(head, tuple) and excerpt.wanted_for(one["kind"] for one in findings):
+        findings[0]["message"] = "\n".join([findings[0]["message"], *excerpt.differing_lines(base, head)])[:_LONGEST]
 
 
 def _generate(lowering: Lowering, arch: str, means: _Means) -> _Side:

@@ -222,6 +222,33 @@ def test_diff_of_a_broken_head_is_broken_and_of_a_broken_base_is_not_the_heads_f
     assert {pair["verdict"] for pair in document["pairs"]} == {"inconclusive"}
 
 
+def test_diff_names_the_lines_that_differ_where_values_are_wrong(toy, emulate):
+    toy.replace("n - 1 - t", "(t == 3 ? 0 : n - 1 - t)")
+    status, document = diff(emulate, "-b", "double")
+    (pair,) = document["pairs"]
+    assert (status, pair["verdict"]) == (3, "broken")
+    assert pair["source"] == [
+        "lines of the generated source that differ from the base's:",
+        "  - 8: B[row * n + t] = 2.0f * tile[n - 1 - t];",
+        "  + 8: B[row * n + t] = 2.0f * tile[(t == 3 ? 0 : n - 1 - t)];",
+    ]
+    _, out, _ = emulate("diff", "double", "--base", "base", "--head", "WORKTREE", "--schedules", "first")
+    assert "\n      + 8: B[row * n + t] = 2.0f * tile[(t == 3 ? 0 : n - 1 - t)];\n" in out
+    toy.replace("n - 1 - t)", "n - 1 - t) \x1b[31m")
+    _, out, _ = emulate("diff", "double", "--base", "base", "--head", "WORKTREE", "--schedules", "first")
+    assert "\x1b" not in out
+
+
+def test_diff_leaves_the_lines_out_where_a_finding_has_its_own_or_the_base_is_wrong(toy, emulate):
+    toy.replace(BARRIER, "")
+    assert [pair["source"] for pair in diff(emulate)[1]["pairs"]] == [[], []]
+    toy.replace("n - 1 - t", "t")
+    toy.commit("Two faults")
+    toy.git("tag", "-f", "base")
+    toy.replace("tile[t];", "tile[t] + 1.0f;")
+    assert [pair["source"] for pair in diff(emulate)[1]["pairs"]] == [[], []]
+
+
 def test_diff_uses_the_suite_of_the_base(toy, emulate):
     toy.replace("n - 1 - t", "t")
     toy.write("hipbench/emulated.py", EMULATED.replace("1e-6", "1e6"))
