@@ -73,10 +73,10 @@ class Forward:
         scale, limit = self._scale, self.checked_scores
         reference.check(*inputs, *outputs, causal=self.workload.causal, softmax_scale=scale, limit=limit)
 
-    def work(self, workload_id: str, policy: str) -> dict[str, int]:
-        """Return what one launch computes and moves; needs no `setup`."""
+    def work(self, workload_id: str, policy: str) -> dict[str, int | str]:
+        """Return what one launch computes and moves, and for which shape; needs no `setup`."""
         work = workload(workload_id)
-        return {"flops": work.flops, "bytes": work.bytes}
+        return {"flops": work.flops, "bytes": work.bytes, "shape": work.shape}
 
     def artifacts(self, workload_id: str, policy: str) -> list[Artifact]:
         """Return what the compiler makes of the kernel, without launching it; needs no `setup`."""

@@ -50,6 +50,13 @@ class Workload:
     why: str
 
     @property
+    def shape(self) -> str:
+        """Batch, heads/kv heads, rows (and keys, if another number), head dimension: "b4 h28/4 s4096 d128 causal"."""
+        rows = f"s{self.seqlen_q}" if self.seqlen_q == self.seqlen_k else f"q{self.seqlen_q} k{self.seqlen_k}"
+        mask = " causal" if self.causal else ""
+        return f"b{self.batch} h{self.heads}/{self.kv_heads} {rows} d{self.head_dim}{mask}"
+
+    @property
     def flops(self) -> int:
         """Floating-point operations of the two matrix products, by the convention of FlashAttention's benchmarks.
 

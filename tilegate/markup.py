@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 import unicodedata
 from collections.abc import Mapping
+from typing import Any
 
 LONGEST_NAME = 160
 LONGEST_MESSAGE = 2000
@@ -75,7 +76,7 @@ def change(ratio: float | None) -> str:
     return "-" if ratio is None else f"{100 * (ratio - 1):+.1f} %"
 
 
-def rate(work: Mapping[str, float] | None, seconds: float | None) -> str:
+def rate(work: Mapping[str, Any] | None, seconds: float | None) -> str:
     """Return operations a second, or bytes a second for work that states none."""
     if not work or seconds is None:
         return "-"

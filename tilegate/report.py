@@ -61,7 +61,7 @@ def render(verdict: Mapping[str, Any]) -> str:
 def _render(verdict: Mapping[str, Any], size: _Size) -> str:
     cases: Mapping[str, Case] = verdict["cases"]
     name = verdict["verdict"]
-    rated = shows_rates(verdict)
+    columns = _Columns(any(map(shape, cases.values())), shows_rates(verdict))
     changed = sorted((i for i in cases.items() if i[1]["ratio"] is not None and i[1]["role"] == "gated"), key=badness)
     broken = [item for item in cases.items() if item[1]["failure"] is not None]
     other = sorted((item for item in cases.items() if _not_compared(item[1])), key=badness)
@@ -71,15 +71,15 @@ def _render(verdict: Mapping[str, Any], size: _Size) -> str:
     parts = [
         f"## {_MARKS[name]} {name.replace('-', ' ').upper()}: {prose(verdict['reason'])}",
         _what(verdict),
-        *_worst(cases),
+        *_worst(cases, columns),
         *_emulated(verdict, size),
         *_next(verdict),
         *_remarks(remarks(verdict), size),
         *_folded(f"{len(broken)} failed: messages", "\n\n".join(_messages(broken, size)), broken),
-        *_folded(f"Changed code, worst first: {_counts(changed)}", _table(changed, rated, size), changed),
+        *_folded(f"Changed code, worst first: {_counts(changed)}", _table(changed, columns, size), changed),
         *_folded("Likely causes", _explanations(explained, size), explained),
         *_folded(f"Not compared: {_counts(other)}", _list(other, size), other),
-        *_folded(f"Controls: {prose(verdict['controls']['reason'])}", _table(controls, rated, size), controls),
+        *_folded(f"Controls: {prose(verdict['controls']['reason'])}", _table(controls, columns, size), controls),
         *_folded(f"{len(skipped)} skipped: identical code", _list(skipped, size), skipped),
         *_folded("Environment", _environment(verdict["environment"], size), verdict["environment"]),
         _how(verdict),
@@ -151,12 +151,31 @@ def _counts(rows: Any) -> str:
     return ", ".join(f"{found.count(name)} {name}" for name in WORST_FIRST if name in found)
 
 
-def _worst(cases: Mapping[str, Case]) -> Iterator[str]:
+def shape(case: Case) -> str:
+    """Return the shape of the problem, as the suite states it."""
+    return str(case.get("work", {}).get("shape", ""))
+
+
+@dataclass(frozen=True)
+class _Columns:
+    """What a table has beside what every table has."""
+
+    shape: bool
+    rate: bool
+
+    def row(self, name: str, shape: str, figures: Sequence[str], rate: str) -> list[str]:
+        """Return the cells of a case, or of the head of a table."""
+        return [name, *([shape] if self.shape else []), *figures, *([rate] if self.rate else [])]
+
+
+def _worst(cases: Mapping[str, Case], columns: _Columns) -> Iterator[str]:
     """Show the cases that a reviewer has to see, each with its likely cause or the first line of its message."""
     names = advice.worst(cases)
     if not names:
         return
-    lines = ["| | case | base | head | change | interval | why |", "|---|---|--:|--:|--:|---|---|"]
+    headings = columns.row("case", "shape", ["base", "head", "change", "interval"], "head is at")
+    rules = columns.row("---", "---", ["--:", "--:", "--:", "---"], "--:")
+    lines = [f"| | {' | '.join(headings)} | why |", f"|---|{'|'.join(rules)}|---|"]
     for name in names:
         case = cases[name]
         if case["failure"] is not None:
@@ -164,7 +183,9 @@ def _worst(cases: Mapping[str, Case]) -> Iterator[str]:
         else:
             found = causes(case)[:2]
             why = f"likely {'; '.join(map(code, found))}" if found else prose(case["reason"])
-        cells = (f"**{case['verdict']}**", code(name), *figures(case)[:4], why)
+        reached = rate(case.get("work"), case["head_seconds"])
+        known = columns.row(code(name), prose(shape(case)), figures(case)[:4], reached)
+        cells = (f"**{case['verdict']}**", *known, why)
         lines.append(f"| {' | '.join(cells)} |")
     yield "\n".join(lines)
 
@@ -226,14 +247,13 @@ def _explanations(rows: Sequence[Row], size: _Size) -> str:
     return "\n".join(["What differs in launch configuration and compiled code; it decides nothing.\n", *lines])
 
 
-def _table(rows: Sequence[Row], rated: bool, size: _Size) -> str:
-    headings = ["", "case", "base", "head", "change", "interval", "detects", *(["head's rate"] if rated else [])]
-    headings += ["pairs", "why"]
-    rules = ["---", "---", "--:", "--:", "--:", "---", "--:", *(["--:"] if rated else []), "--:", "---"]
-    lines = [f"| {' | '.join(headings)} |", f"|{'|'.join(rules)}|"]
+def _table(rows: Sequence[Row], columns: _Columns, size: _Size) -> str:
+    headings = columns.row("case", "shape", ["base", "head", "change", "interval", "detects"], "head is at")
+    rules = columns.row("---", "---", ["--:", "--:", "--:", "---", "--:"], "--:")
+    lines = [f"|  | {' | '.join(headings)} | pairs | why |", f"|---|{'|'.join(rules)}|--:|---|"]
     for name, case in rows[: size.rows]:
-        cells = [case["verdict"], code(name), *figures(case)]
-        cells += [rate(case.get("work"), case["head_seconds"])] if rated else []
+        reached = rate(case.get("work"), case["head_seconds"])
+        cells = [case["verdict"], *columns.row(code(name), prose(shape(case)), figures(case), reached)]
         cells += [f"{case['pairs']} in {case['replicates']}", prose(case["reason"])]
         lines.append(f"| {' | '.join(cells)} |")
     return "\n".join(lines) + _rest(rows, size)

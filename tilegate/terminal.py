@@ -67,7 +67,7 @@ def show(verdict: Mapping[str, Any]) -> None:
 
 def _table(rows: list[tuple[str, Mapping[str, Any]]], *, rated: bool) -> Table:
     table = Table(box=None, pad_edge=False)
-    headings = ["verdict", "case", "base", "head", "change", "interval", "detects", *(["head's rate"] if rated else [])]
+    headings = ["verdict", "case", "base", "head", "change", "interval", "detects", *(["head is at"] if rated else [])]
     for heading in headings:
         at_left = heading in ("verdict", "case", "interval")
         table.add_column(heading, justify="left" if at_left else "right", overflow="fold", no_wrap=heading != "case")

@@ -152,7 +152,8 @@ def test_registering_without_asv_runner_does_nothing(monkeypatch):
     register()
 
 
-@pytest.mark.parametrize("stated", [{"flops": 1}, {"bytes": 2.5}, {"flops": 10**9, "bytes": 1}])
+@pytest.mark.parametrize("stated", [{"flops": 1}, {"bytes": 2.5}, {"flops": 10**9, "bytes": 1},
+                                    {"bytes": 1, "shape": "s1"}])  # fmt: skip
 def test_work_that_makes_sense(stated):
     assert verified_work(stated) == stated
 
@@ -160,7 +161,8 @@ def test_work_that_makes_sense(stated):
 @pytest.mark.parametrize(
     "stated",
     [None, {}, 7, {"flop": 1}, {"flops": 0}, {"flops": -1}, {"flops": True}, {"bytes": float("nan")}, {"bytes": 1e31},
-     {"flops": "1"}, {"flops": 10**400}],
+     {"flops": "1"}, {"flops": 10**400}, {"shape": "s1"}, {"flops": 1, "shape": 3}, {"flops": 1, "shape": ""},
+     {"flops": 1, "shape": "s" * 41}, {"flops": 1, "shape": "s\n"}],
 )  # fmt: skip
 def test_work_that_makes_none(stated):
     with pytest.raises(ValueError, match="work\\(\\) must return"):

@@ -92,6 +92,16 @@ def test_rates_stand_beside_times_where_the_suite_states_the_work():
     assert "TFLOP" not in rendered(stated, target="cpu")
 
 
+def test_the_shape_stands_beside_the_case_and_is_no_markup():
+    slow = case(0.05) | {"work": {"flops": 3e10, "shape": "s4096 | **d64**"}}
+    seen, rest = folded(rendered({"slow": slow, **CONTROL}))
+    for text in (seen, rest):
+        row = next(line for line in text.split("\n") if "`slow`" in line)
+        assert "s4096 \\| " in row
+        assert "**d64**" not in row
+    assert re.search(r"`slow` \| .* \| [\d.]+ TFLOP/s \|", seen)
+
+
 WAIVER = {
     "name": "known",
     "cases": "slow*",

@@ -289,7 +289,7 @@ def _verify_place(name: str, module: ModuleType, root: Path | None) -> None:
             )
 
 
-def _work(case: Case) -> dict[str, dict[str, float]]:
+def _work(case: Case) -> dict[str, dict[str, float | str]]:
     """Return the entry for what the suite's `work` says of a case, nothing if it has none.
 
     One that fails or says nonsense only costs the report its rates, so it is as good as none; the log has the reason.
