@@ -305,7 +305,7 @@ def main() -> int:
     parser.add_argument("-b", "--bench", metavar="REGEX", help="other cases than the subject's and some beside it")
     parser.add_argument("--whole", action="store_true", help="two gates over the largest tier, between equal commits")
     parser.add_argument("--calls", action="store_true", help="gates of what calls cost their caller")
-    parser.add_argument("--toy", action="store_true", help="settings for a noisy CPU: promise 10 %%, 1 tile in 4")
+    parser.add_argument("--toy", action="store_true", help="for a noisy CPU: one more key tile in 4")
     args = parser.parse_args()
     out = args.out.resolve()
     console = Console(width=150)
@@ -315,8 +315,6 @@ def main() -> int:
         with tempfile.TemporaryDirectory(prefix="tilegate-proof-") as folder:
             clone = Path(folder, "tilekernels")
             clone_or_copy(clone, console)
-            if args.toy:
-                demo.settle(clone, console)
             commits = make_commits(clone, args.target, 4 if args.toy else args.one_in)
             for plan in WHOLE if args.whole else CALLS if args.calls else plans(args.rounds):
                 finished = out / plan.name / "summary.json"
