@@ -88,7 +88,8 @@ class GateConfig:
         screen: an estimate further than this from no change, after the screen, is confirmed in fresh processes.
 
     Error rates (probabilities):
-        alpha: of calling any case of a run a regression when none is slower than `tolerated`.
+        alpha: of calling any case of a run a regression when none is slower than `tolerated`; also the share of false ones
+            among the improvements that a run lists.
         miss: of passing a case whose slowdown is `promise`; spent once by the screen, once by the confirmation.
         power: with which the smallest detectable effect that is reported would be called a regression.
 
