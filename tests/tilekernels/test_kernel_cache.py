@@ -7,45 +7,11 @@ import sys
 from pathlib import Path
 
 import pytest
+from cache_probe import start
 
 from tilekernels import cache
 
-# Compiles one kernel and says how often TileLang lowered and how often a compiler was started.
-PROBE = """
-import json, subprocess
-import tilelang, torch
-from tilelang.jit import kernel as jit
-from small_kernels import scale_rows
-from tilekernels.compiler import compile_kernel
-
-counts = {"lowered": 0, "compiled": 0}
-def counted(name, function):
-    def call(*args, **kwargs):
-        counts[name] += 1
-        return function(*args, **kwargs)
-    return call
-jit.JITKernel._compile_artifact = counted("lowered", jit.JITKernel._compile_artifact)
-subprocess.run = counted("compiled", subprocess.run)
-kernel = compile_kernel(scale_rows(), "cpu")
-given, got = torch.ones(5, 16), torch.zeros(5, 16)
-kernel(given, got)
-print(json.dumps({**counts, "right": torch.equal(got, 2 * given)}))
-"""
 FRESH, CACHED = {"lowered": 1, "compiled": 1, "right": True}, {"lowered": 0, "compiled": 0, "right": True}
-
-
-def start(directory: Path, **variables: str) -> subprocess.Popen[str]:
-    paths = [str(Path(cache.__file__).parents[1]), str(Path(__file__).parent)]
-    environment = {**os.environ, "TILEKERNELS_CACHE": str(directory), "PYTHONPATH": os.pathsep.join(paths), **variables}
-    return subprocess.Popen(
-        [sys.executable, "-c", PROBE], env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
-    )
-
-
-def told(process: subprocess.Popen[str]) -> dict:
-    out, err = process.communicate(timeout=120)
-    assert process.returncode == 0, err
-    return json.loads(out.splitlines()[-1])
 
 
 def entries(directory: Path) -> list[Path]:
@@ -55,20 +21,20 @@ def entries(directory: Path) -> list[Path]:
 @pytest.mark.slow
 def test_processes_share_kernels_and_survive_damage(tmp_path: Path) -> None:
     together = [start(tmp_path) for _ in range(3)]
-    results = [told(process) for process in together]
+    results = [probe.told() for probe in together]
     assert all(result["right"] for result in results)
     assert FRESH in results
     (entry,) = entries(tmp_path)
     assert not list(entry.parents[1].joinpath(".staging").iterdir())
 
-    assert told(start(tmp_path)) == CACHED
+    assert start(tmp_path).told() == CACHED
 
     library = entry / "kernel_lib.so"
     library.write_bytes(library.read_bytes()[:1000])
-    assert told(start(tmp_path)) == FRESH
-    assert told(start(tmp_path)) == CACHED
+    assert start(tmp_path).told() == FRESH
+    assert start(tmp_path).told() == CACHED
     (entry / "manifest.json").write_text("{")
-    assert told(start(tmp_path)) == FRESH
+    assert start(tmp_path).told() == FRESH
 
 
 @pytest.mark.slow
@@ -77,25 +43,29 @@ def test_another_compiler_compiles_anew(tmp_path: Path) -> None:
     compiler.write_text('#!/bin/sh\nexec g++ "$@"\n')
     compiler.chmod(0o755)
     directory = tmp_path / "cache"
-    assert told(start(directory)) == FRESH
-    assert told(start(directory, CXX=str(compiler))) == FRESH
+    assert start(directory).told() == FRESH
+    assert start(directory, CXX=str(compiler)).told() == FRESH
     assert len(entries(directory)) == 2
-    assert told(start(directory)) == CACHED
+    assert start(directory).told() == CACHED
 
 
 @pytest.mark.slow
 def test_a_missing_compiler_is_told(tmp_path: Path) -> None:
-    process = start(tmp_path, CXX="/nowhere/c++")
-    _, err = process.communicate(timeout=120)
-    assert process.returncode != 0
-    assert "scale_rows for cpu: there is no compiler; install a C++ compiler (Debian, Ubuntu: apt install g++)" in err
+    told = start(tmp_path, CXX="/nowhere/c++").told()
+    assert "scale_rows for cpu: there is no compiler; install a C++ compiler (Debian, Ubuntu: apt install g++)" in told
 
 
 @pytest.mark.slow
 def test_switched_off_every_process_compiles(tmp_path: Path) -> None:
+    """Processes from the start: TileLang looks at HOME when it is imported."""
+    places = {"TILEKERNELS_CACHE": "0", "HOME": str(tmp_path), "TILELANG_CACHE_DIR": str(tmp_path / "tl")}
+    paths = [str(Path(cache.__file__).parents[1]), str(Path(__file__).parent)]
+    environment = {**os.environ, **places, "PYTHONPATH": os.pathsep.join(paths)}
+    probe = "import json, cache_probe; print(json.dumps(cache_probe.compile_and_count()))"
     for _ in range(2):
-        process = start(tmp_path, TILEKERNELS_CACHE="0", HOME=str(tmp_path), TILELANG_CACHE_DIR=str(tmp_path / "tl"))
-        assert told(process) == FRESH
+        command = [sys.executable, "-c", probe]
+        out = subprocess.run(command, env=environment, capture_output=True, text=True, check=True, timeout=120).stdout
+        assert json.loads(out.splitlines()[-1]) == FRESH
     assert not list(tmp_path.rglob("*.so"))
 
 
