@@ -6,6 +6,7 @@ The host's part, this module, needs Python and git only: what it starts on behal
 from __future__ import annotations
 
 import contextlib
+import functools
 import json
 import os
 import secrets
@@ -26,6 +27,7 @@ from tilegate.files import UsageError
 
 EXIT_MEASURED, EXIT_NOT_MEASURED = 0, 4
 MAX_SAMPLES_BYTES = files.MAX_BYTES
+MAX_NOISE_BYTES = 8 * 2**20
 _MAX_RESULT_BYTES = 64 * 2**20
 # Of the time, for the timing alone; the rest is for compiling and checking. Out of budget the gate says what it could not
 # decide, which is better than to be stopped in the middle.
@@ -69,11 +71,12 @@ def gate(place: Place, base: str, head: str) -> int:
     command = ["gate", "--base", base, "--head", head, "--target", place.target, "--tier", place.tier]
     command += ["--budget", f"{_SHARE * place.minutes:g}"]
     with _workspace(place) as work:
-        if place.noise is not None and place.noise.is_file():
-            shutil.copyfile(place.noise, work / "noise.json")
+        profile = None if place.noise is None else take(place.noise.parent, place.noise.name, MAX_NOISE_BYTES)
+        if profile is not None:
+            files.write_text(work / "noise.json", profile)
             command += ["--noise-profile", "{out}/noise.json", "--skip-unfit-noise"]
         status = _tilegate(place, work, [*command, "--repo", "{repository}", "--out", "{out}/run", "--json"])
-        samples = take(work / "run" / "samples.json", MAX_SAMPLES_BYTES)
+        samples = take(work, "run/samples.json", MAX_SAMPLES_BYTES)
         if samples is None:
             print(f"tilegate: no samples; the gate ended with status {status}", file=sys.stderr)
             return EXIT_NOT_MEASURED
@@ -113,8 +116,8 @@ def backfill(place: Place, results: Path, *, machine: str, limit: int) -> int:
         _tilegate(place, work, inner)
         # asv describes the suite in benchmarks.json, and needs that to show anything.
         for path in sorted([*folder.glob(f"{machine}/*.json"), *folder.glob("benchmarks.json")]):
-            content = take(path, _MAX_RESULT_BYTES)
             name = path.relative_to(folder)
+            content = take(work, str(path.relative_to(work)), _MAX_RESULT_BYTES)
             before = results / name
             if content is not None and not (before.is_file() and before.read_text(encoding="utf-8") == content):
                 files.write_text(place.out / name, content)
@@ -141,7 +144,7 @@ def calibrate(place: Place) -> int:
         ]
         command += ["--budget", f"{_SHARE * place.minutes:g}"]
         status = _tilegate(place, work, [*command, "--out", "{out}/noise.json"])
-        profile = take(work / "noise.json", _MAX_RESULT_BYTES)
+        profile = take(work, "noise.json", MAX_NOISE_BYTES)
         if profile is None:
             print(f"tilegate: no noise profile; calibration ended with status {status}", file=sys.stderr)
             return EXIT_NOT_MEASURED
@@ -149,34 +152,48 @@ def calibrate(place: Place) -> int:
     return EXIT_MEASURED
 
 
-def take(path: Path, limit: int) -> str | None:
-    """Return the text of a file that the container left, None if it left none.
+def take(folder: Path, name: str, limit: int) -> str | None:
+    """Return the text of a file that somebody else left in a folder of ours, None if there is none.
+
+    Args:
+        folder: ours.
+        name: of the file, below it. Neither it nor a folder on the way may be a link, which could lead anywhere.
+        limit: the most bytes it may have.
 
     Raises:
-        UsageError: it left a link, a pipe, too much, or no JSON text there.
+        UsageError: there is a link, a pipe, too much, or no JSON text there.
     """
     try:
-        with open(path, "rb", opener=_as_it_is) as file:
+        with open(name, "rb", opener=functools.partial(_as_it_is, folder)) as file:
             if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
-                raise UsageError(f"{path.name} from the container is not a regular file")
+                raise UsageError(f"{name} is not a regular file")
             content = file.read(limit + 1)
     except FileNotFoundError:
         return None
     except OSError as error:
-        raise UsageError(f"{path.name} from the container cannot be read: {error.strerror}") from None
+        raise UsageError(f"{name} cannot be read: {error.strerror}") from None
     if len(content) > limit:
-        raise UsageError(f"{path.name} from the container has more than {limit} bytes")
+        raise UsageError(f"{name} has more than {limit} bytes")
     try:
         text = content.decode("utf-8")
         json.loads(text)
     except (ValueError, RecursionError):
-        raise UsageError(f"{path.name} from the container is not JSON") from None
+        raise UsageError(f"{name} is not JSON") from None
     return text
 
 
-def _as_it_is(path: str, flags: int) -> int:
-    # A link could name any file of the host; a pipe could keep the job waiting.
-    return os.open(path, flags | os.O_NOFOLLOW | os.O_NONBLOCK)
+def _as_it_is(folder: Path, name: str, flags: int) -> int:
+    """Open a file below a folder, every step without following a link, and without waiting for a pipe."""
+    *between, last = Path(name).parts
+    here = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        for part in between:
+            inner = os.open(part, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW, dir_fd=here)
+            os.close(here)
+            here = inner
+        return os.open(last, flags | os.O_NOFOLLOW | os.O_NONBLOCK, dir_fd=here)
+    finally:
+        os.close(here)
 
 
 def _tilegate(place: Place, work: Path, command: Sequence[str]) -> int:

@@ -24,7 +24,6 @@ from tilegate.files import UsageError
 BRANCH = "bench-results"
 _NAME = re.compile(r"machine\.json|[0-9a-f]{8}-[A-Za-z0-9_.+-]{1,200}\.json")
 _MACHINE = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,60}")
-MOST_NOISE_BYTES = 8 * 2**20
 _SUITE = Path("benchmarks.json")  # in which asv describes the benchmarks
 _NOISE_SCHEMA = "tilegate-noise/1"  # tilegate.noise, which imports numpy, has the same; a test holds them together
 _MOST_FILES = 10_000
@@ -71,7 +70,7 @@ def keep_noise(profile: Path, branch: Path, machine: str) -> int:
     Raises:
         UsageError: it is no noise profile, and then nothing is kept; or git fails.
     """
-    text = measure.take(profile, MOST_NOISE_BYTES)
+    text = measure.take(profile.parent, profile.name, measure.MAX_NOISE_BYTES)
     if text is None:
         return 0
     if not _MACHINE.fullmatch(machine):
@@ -125,7 +124,7 @@ def _results(delivered: Path) -> dict[Path, str]:
             raise UsageError(f"{str(place)[:200]!r} does not look like a result of asv; nothing was kept")
         if len(found) >= _MOST_FILES:
             raise UsageError(f"more than {_MOST_FILES} files; nothing was kept")
-        text = measure.take(path, _MOST_BYTES)
+        text = measure.take(delivered, str(place), _MOST_BYTES)
         _check(json.loads(text or "null"), place)
         found[place] = text or ""
     return found

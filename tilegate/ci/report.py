@@ -14,8 +14,9 @@ from tilegate.ci.binding import Bound, UnboundError
 from tilegate.ci.event import FinishedRun
 from tilegate.ci.findings import ISA, LATENCY, PLAN_FILE, SAMPLES_FILE, Delivery, Expected, Finding, refusal
 from tilegate.ci.github import Client
+from tilegate.ci.measure import MAX_NOISE_BYTES
 from tilegate.ci.plan import suite_path
-from tilegate.ci.publish import BRANCH, MOST_NOISE_BYTES, noise_file
+from tilegate.ci.publish import BRANCH, noise_file
 from tilegate.markup import code
 
 _CHECKS = (LATENCY, ISA)
@@ -112,7 +113,7 @@ def _profiles(client: Client, machine: str) -> list[str]:
     """Return the last noise profiles of our machine, the newest first: a run may have begun before the newest was kept."""
     path = noise_file(machine)
     found = client.find("/commits", sha=BRANCH, path=path, per_page=str(_PROFILES)) or []
-    texts = [client.text(f"/{path}", commit["sha"], max_bytes=MOST_NOISE_BYTES) for commit in found]
+    texts = [client.text(f"/{path}", commit["sha"], max_bytes=MAX_NOISE_BYTES) for commit in found]
     return [text for text in texts if text is not None]
 
 

@@ -105,21 +105,66 @@ def test_without_an_engine_the_message_says_what_to_install(tmp_path):
 
 def test_ordinary_json_is_taken(tmp_path):
     (tmp_path / "samples.json").write_text('{"a": 1}')
-    assert measure.take(tmp_path / "samples.json", 100) == '{"a": 1}'
-    assert measure.take(tmp_path / "missing.json", 100) is None
+    assert measure.take(tmp_path, "samples.json", 100) == '{"a": 1}'
+    assert measure.take(tmp_path, "missing.json", 100) is None
 
 
 def test_a_link_to_a_file_of_the_host_is_not_followed(tmp_path):
     (tmp_path / "secret").write_text('{"secret": 1}')
     (tmp_path / "samples.json").symlink_to(tmp_path / "secret")
     with pytest.raises(UsageError, match="cannot be read"):
-        measure.take(tmp_path / "samples.json", 100)
+        measure.take(tmp_path, "samples.json", 100)
+
+
+def test_a_link_to_a_folder_of_the_host_is_not_followed_either(tmp_path):
+    (tmp_path / "host").mkdir()
+    (tmp_path / "host" / "config.json").write_text('{"auth": 1}')
+    (tmp_path / "work" / "clone").mkdir(parents=True)
+    (tmp_path / "work" / "clone" / "mi300x").symlink_to(tmp_path / "host")
+    for name in ("clone/mi300x/config.json", "clone/mi300x/missing.json"):
+        with pytest.raises(UsageError, match="cannot be read"):
+            measure.take(tmp_path / "work", name, 100)
+
+
+def _leaving(tmp_path, command):
+    """An engine whose container runs `command`, a line of shell, in its writable folder."""
+    return (
+        f'#!/bin/sh\necho "$@" >> {tmp_path}/engine.log\n'
+        f'out=$(echo "$@" | grep -o "source=[^,]*,target=/out" | sed "s/source=//;s/,.*//")\n'
+        f'test "$1" != run || (cd "$out" && {command})\n'
+    )
+
+
+def test_results_behind_a_link_that_the_container_left_stay_on_the_host(tmp_path, project, engine):
+    """In the place of the machine's folder: every *.json of another one would have been handed over."""
+    project.write("asv.conf.json", '{"results_dir": ".asv/results"}')
+    project.commit("Describe the suite")
+    (tmp_path / "host").mkdir()
+    (tmp_path / "host" / "config.json").write_text('{"auth": "secret"}')
+    link = f"mkdir -p clone/.asv/results && ln -s {tmp_path}/host clone/.asv/results/mi300x"
+    engine.write_text(_leaving(tmp_path, link))
+    place = measure.Place(project.path, "cpu", "smoke", tmp_path / "out", IMAGE, 1)
+    with pytest.raises(UsageError, match="cannot be read"):
+        measure.backfill(place, tmp_path / "nothing", machine="mi300x", limit=1)
+    assert list((tmp_path / "out").rglob("*.json")) == []
+
+
+def test_a_noise_profile_that_is_a_link_brings_no_file_of_the_host_into_the_container(tmp_path, project, engine):
+    """Whoever may push to the branch of results could put one there; the change's code would read what it leads to."""
+    (tmp_path / "credentials").write_text('{"token": "secret"}')
+    profile = tmp_path / "mi300x.profile"
+    profile.symlink_to(tmp_path / "credentials")
+    place = measure.Place(project.path, "cpu", "smoke", tmp_path / "out", IMAGE, 1, profile)
+    main = project.git("rev-parse", "main")
+    with pytest.raises(UsageError, match="cannot be read"):
+        measure.gate(place, main, main)
+    assert not (tmp_path / "engine.log").exists()
 
 
 def test_a_pipe_does_not_keep_the_job_waiting(tmp_path):
     os.mkfifo(tmp_path / "samples.json")
     with pytest.raises(UsageError, match="not a regular file"):
-        measure.take(tmp_path / "samples.json", 100)
+        measure.take(tmp_path, "samples.json", 100)
 
 
 @pytest.mark.parametrize(
@@ -128,7 +173,7 @@ def test_a_pipe_does_not_keep_the_job_waiting(tmp_path):
 def test_what_is_no_json_is_not_taken(tmp_path, content, words):
     (tmp_path / "samples.json").write_bytes(content)
     with pytest.raises(UsageError, match=words):
-        measure.take(tmp_path / "samples.json", 100)
+        measure.take(tmp_path, "samples.json", 100)
 
 
 def test_old_files_are_not_taken_for_results_of_this_run(tmp_path, project):
@@ -145,11 +190,7 @@ def test_a_noise_profile_goes_into_the_container_if_there_is_one(tmp_path, proje
     profile.parent.mkdir()
     if there:
         profile.write_text('{"schema": "tilegate-noise/1"}')
-    engine.write_text(
-        f'#!/bin/sh\necho "$@" >> {tmp_path}/engine.log\n'
-        f'out=$(echo "$@" | grep -o "source=[^,]*,target=/out" | sed "s/source=//;s/,.*//")\n'
-        f'test "$1" != run || cp "$out/noise.json" {tmp_path}/seen 2> /dev/null || true\n'
-    )
+    engine.write_text(_leaving(tmp_path, f"cp noise.json {tmp_path}/seen 2> /dev/null || true"))
     place = measure.Place(project.path, "cpu", "smoke", tmp_path / "out", IMAGE, 1, profile)
     main = project.git("rev-parse", "main")
     assert measure.gate(place, main, main) == measure.EXIT_NOT_MEASURED  # this engine measures nothing
