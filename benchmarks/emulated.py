@@ -39,7 +39,20 @@ def arguments(id: str, arch: str, problem: str) -> Arguments:
     Raises:
         ValueError: there is no such kernel or problem.
     """
-    work = _workload(id, arch, problem)
+    return _arguments(_workload(id, arch, problem))
+
+
+def arguments_of_one_head(id: str, arch: str, rows: int) -> Arguments:
+    """Return the same for one head of as many rows as keys, to see how long it takes.
+
+    Raises:
+        ValueError: there is no such kernel.
+    """
+    head_dim, dtype, causal = kernels.specification(id, arch)
+    return _arguments(Workload("head", 1, 1, 1, rows, rows, head_dim, dtype, causal, ("hip",), "smoke", "emulated"))
+
+
+def _arguments(work: Workload) -> Arguments:
     q, k, v = qkv(work, "cpu")
     out = torch.full_like(q, math.nan)
     lse = torch.full((work.batch, work.heads, work.seqlen_q), math.nan, dtype=torch.float32)

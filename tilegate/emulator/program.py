@@ -93,7 +93,7 @@ def compile_kernel(source: str, name: str, *, arch: str, shared_bytes: int, trac
         name: of the kernel in it.
         arch: the chip, one of `SUPPORTED`.
         shared_bytes: dynamic shared memory of the launch.
-        traced: with all checks and counters (8 to 9 times slower to run), or for values alone.
+        traced: with all checks and counters (7 to 10 times slower to run), or for values alone.
 
     Raises:
         ToolchainMissing: there is no clang.
