@@ -97,6 +97,8 @@ def run(args: argparse.Namespace) -> int:
 def _run_runner(folder: Path, *, as_json: bool) -> int:
     from tilegate.ci import runner  # noqa: PLC0415
 
+    if not folder.is_dir():
+        raise UsageError(f"there is no folder {folder}; --runner names the one that holds the runner's run.sh")
     points = runner.examine(runner.Place(Path("/"), folder.resolve(), Path.cwd(), os.environ))
     if as_json:
         print(json.dumps({"schema": RUNNER_SCHEMA, "points": [asdict(point) for point in points]}, indent=2))

@@ -567,13 +567,24 @@ def _entry(
 # --- command ----------------------------------------------------------------------------------------------------------
 
 
+_DESCRIPTION = """\
+Recompute the verdict from raw samples alone, believing no conclusion that came with them. Needs no device.
+
+examples:
+  tilegate judge .tilegate/RUN/samples.json
+  tilegate judge samples.json --out again          verdict.json and report.md, into the folder again
+  tilegate judge samples.json --config pyproject.toml --waivers tilegate-waivers.toml    by your rules, not the samples'
+"""
+
+
 def add_parser(subparsers: Any) -> None:
     """Add `tilegate judge` to the command line."""
     parser = subparsers.add_parser(
         "judge",
         help="recompute the verdict from a samples file",
-        description="Recompute the verdict from raw samples alone, believing no conclusion that came with them. "
-        "Exit code: 0 pass, 1 regressed, 2 usage error, 3 broken, 4 inconclusive, 5 environment invalid.",
+        description=_DESCRIPTION,
+        epilog="exit code: 0 pass, 1 regressed, 2 usage error, 3 broken, 4 inconclusive, 5 environment invalid",
+        formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("samples", type=Path, metavar="SAMPLES", help="samples.json, as `tilegate gate` wrote it")
     parser.add_argument(

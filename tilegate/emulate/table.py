@@ -92,9 +92,10 @@ def findings_of(kernel: Kernel) -> Iterator[tuple[str, str]]:
 
 
 def _cut(line: str) -> str:
-    """Shorten a line in its middle: what is accessed is at its beginning, where at its end."""
+    """Shorten a line of source, which stands indented, in its middle: what is accessed is at its beginning, where at its end."""
     half = _LONGEST_TEXT // 2
-    return line if len(line) <= _LONGEST_TEXT else f"{line[:half]} … {line[-half:]}"
+    whole = len(line) <= _LONGEST_TEXT or not line.startswith(" ")
+    return line if whole else f"{line[:half]} … {line[-half:]}"
 
 
 def _row(kernel: Kernel) -> tuple[str, ...]:

@@ -36,7 +36,8 @@ examples:
   tilegate isa --arch gfx942,gfx90a,gfx950 -b d128
   tilegate isa --rev v1.0 --json
   tilegate isa diff --base main --head HEAD       what a change does to registers, LDS, occupancy, instructions
-  tilegate isa page --out docs/isa-tiles.md       write the page of the documentation; --check: is it current?
+  tilegate isa page --arch gfx942,gfx90a,gfx950 --out docs/isa-tiles.md
+                                                  write the page of the documentation; --check: is it current?
 """
 _DIFF = """\
 Compare the compiled kernels of two revisions, with the base's suite: registers, spills, LDS, occupancy, instructions. A
@@ -52,8 +53,8 @@ _PAGE = """\
 Write the numbers of every kernel as a page of the documentation, or check that the page is current.
 
 examples:
-  tilegate isa page --arch gfx942,gfx90a --out docs/isa-tiles.md
-  tilegate isa page --arch gfx942,gfx90a --out docs/isa-tiles.md --check    exit 1 if it would be written differently
+  tilegate isa page --arch gfx942,gfx90a,gfx950 --out docs/isa-tiles.md    all of it: a chip that is not named is left out
+  tilegate isa page --arch gfx942 --out docs/isa-tiles.md --check          exit 1 if it says something else of this chip
 """
 EPILOG = "exit code: 0 pass, 1 regressed, 2 usage error, 3 broken, 4 nothing to look at, 5 no compiler for the chip"
 
@@ -151,7 +152,7 @@ def _show(args: argparse.Namespace) -> int:
         files.write_json(args.out, document(found, revision))
     if args.json:
         print(json.dumps(document(found, revision), indent=1))
-    else:
+    elif any(found.kernels.values()):
         print(table.render(found))
     return exit_code(found)
 
