@@ -7,6 +7,7 @@ that its results are shown in, nor the commits that they are compared with.
 from __future__ import annotations
 
 import datetime
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 from urllib.parse import quote
@@ -23,6 +24,7 @@ WORKFLOWS = ".github/workflows"
 WORKFLOW = f"{WORKFLOWS}/bench-pr.yml"
 SAMPLES = "samples"
 """The artifact with what was measured."""
+_JOB, _STEP = "measure on MI300X", "Hand the samples over"  # by which it is, as bench-pr.yml calls them
 _FOLDER, _LINK = "040000", "120000"  # modes in git's trees
 # What a change may edit but not decide by: named in the comment, so that nobody wonders why an edit has no effect.
 _RULES = ("pyproject.toml", waivers.FILE, "tilegate", ".github")
@@ -95,7 +97,7 @@ def bind(client: Client, run: FinishedRun) -> Bound:
     if settings is None:
         raise UsageError(f"the base branch has no pyproject.toml at {tip['sha'][:12]}")
     config = load_config(settings)
-    since = _measured(client, run) if pull["labels"] else run.created
+    since = _ended(client, run) if pull["labels"] else run.created
     listing = _Trees(client)
     suite = suite_path(config)
 
@@ -130,12 +132,20 @@ def newest_run(client: Client, of: Labelled) -> FinishedRun | None:
     Raises:
         UsageError: GitHub does not answer as it should.
     """
-    path = f"/actions/workflows/{WORKFLOW.rpartition('/')[2]}/runs"
-    runs = list(client.pages(path, "workflow_runs", head_sha=of.head, event="pull_request"))
-    newest = max(runs, key=lambda run: int(run["id"]), default=None)
+    newest = _newest(client, of)
     if newest is None or newest["status"] != "completed":
         return None
     return run_of(newest, "completed", of.repository, of.default_branch)
+
+
+def overtaken(client: Client, run: FinishedRun) -> bool:
+    """Return whether the pull request of a run has a newer one for the same commit.
+
+    What an older one says is past: whoever may run jobs again can have it reported once more, after a label that was
+    set for something else in between.
+    """
+    newest = _newest(client, run)
+    return newest is not None and int(newest["id"]) > run.id
 
 
 def approved(client: Client, run: FinishedRun) -> bool:
@@ -144,11 +154,41 @@ def approved(client: Client, run: FinishedRun) -> bool:
     return any(review["state"] == "approved" for review in reviews)
 
 
-def _measured(client: Client, run: FinishedRun) -> datetime.datetime:
-    """Return when the samples of a run were handed over; where there are none, when the run was created."""
+def handed_over(client: Client, run: FinishedRun) -> bool:
+    """Return whether it was the measuring job that left the samples of a run.
+
+    Code of the change runs in the planning job, too, beside what a job uploads artifacts with. An artifact's name can be
+    taken once, so where the measuring job could hand its own over nobody else has done it before.
+    """
+    return any(
+        job["name"] == _JOB and any((s["name"], s["conclusion"]) == (_STEP, "success") for s in job["steps"])
+        for job in _jobs(client, run)
+    )
+
+
+def _ended(client: Client, run: FinishedRun) -> datetime.datetime:
+    """Return when the last of a run's jobs ended, and samples had been handed over if there are any."""
     found = client.pages(f"/actions/runs/{run.id}/artifacts", "artifacts")
-    times = [moment(each["created_at"]) for each in found if each["name"] == SAMPLES]
-    return max(times, default=run.created)
+    times = [each["created_at"] for each in found if each["name"] == SAMPLES]
+    times += [job["completed_at"] for job in _jobs(client, run) if job["completed_at"] is not None]
+    return max(map(moment, times), default=run.created)
+
+
+def _jobs(client: Client, run: FinishedRun) -> Iterator[Any]:
+    return client.pages(f"/actions/runs/{run.id}/jobs", "jobs", filter="latest")
+
+
+def _newest(client: Client, of: Labelled | FinishedRun) -> Any:
+    """Return the newest run of a head commit from its own branch, as the API describes it, None if there is none."""
+    path = f"/actions/workflows/{WORKFLOW.rpartition('/')[2]}/runs"
+    found = client.pages(path, "workflow_runs", head_sha=of.head, event="pull_request")
+    # Anybody may propose the commits of somebody else's pull request once more, from his own fork.
+    same = [run for run in found if (_repository(run), run["head_branch"]) == (of.head_repository, of.branch)]
+    return max(same, key=lambda run: int(run["id"]), default=None)
+
+
+def _repository(run: Mapping[str, Any]) -> int | None:
+    return None if run["head_repository"] is None else int(run["head_repository"]["id"])
 
 
 def _waivers(client: Client, tip: str, head: str) -> tuple[waivers.Waiver, ...]:

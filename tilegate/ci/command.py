@@ -309,6 +309,7 @@ def _report(args: argparse.Namespace) -> int:
             print("no run has ended for this commit; the report of the one that ends will see the label")
             return EXIT_DONE
         run = found
+        report.announce(client, run)  # should what follows fail, what was said before the label must not stand
     today = datetime.datetime.now(datetime.UTC).date()
     expected = findings.Expected(args.target, args.tier, args.arch, args.machine, today)
     outcome = report.publish(client, run, args.checkout, expected)
@@ -316,7 +317,7 @@ def _report(args: argparse.Namespace) -> int:
         outputs.show(finding.summary)
         print(f"{finding.check}: {finding.conclusion}")
     if not outcome.findings:
-        print("announced: the checks are pending")
+        print("nothing to conclude: the run goes on, or a newer one has taken its place")
     return EXIT_DONE
 
 

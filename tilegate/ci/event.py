@@ -79,11 +79,15 @@ class Labelled:
 
     Attributes:
         head: the head commit at that moment.
+        branch: the branch of the head, as its author named it.
+        head_repository: number of the head's repository, None if it was deleted.
         repository: number of this repository.
         default_branch: of this repository.
     """
 
     head: str
+    branch: str
+    head_repository: int | None
     repository: int
     default_branch: str
 
@@ -125,8 +129,10 @@ def labelled(payload: Mapping[str, Any]) -> Labelled:
         here = payload["repository"]
         if payload["action"] not in ("labeled", "unlabeled"):
             raise UsageError("the event is of no label")
+        head = payload["pull_request"]["head"]
+        source = None if head["repo"] is None else _number(head["repo"]["id"])
         return Labelled(
-            _hash(payload["pull_request"]["head"]["sha"]), _number(here["id"]), str(here["default_branch"])
+            _hash(head["sha"]), str(head["ref"]), source, _number(here["id"]), str(here["default_branch"])
         )  # fmt: skip
     except (KeyError, TypeError) as error:
         raise UsageError(f"the event is no pull_request_target event: {error} is missing") from None
@@ -147,7 +153,7 @@ def run_of(run: Mapping[str, Any], action: str, here: int, default_branch: str) 
         id=_number(run["id"]),
         created=moment(run["created_at"]),
         url=str(run["html_url"]),
-        workflow=str(run["path"]).partition("@")[0],
+        workflow=_workflow_file(str(run["path"])),
         event=str(run["event"]),
         conclusion=run["conclusion"],
         head=_hash(run["head_sha"]),
@@ -165,6 +171,16 @@ def moment(value: object) -> datetime.datetime:
         return datetime.datetime.strptime(str(value), "%Y-%m-%dT%H:%M:%SZ").replace(tzinfo=datetime.UTC)
     except ValueError:
         raise UsageError(f"GitHub names {str(value)[:80]!r} where a time belongs") from None
+
+
+def _workflow_file(path: str) -> str:
+    """Return the file of a workflow from what GitHub calls its path, which may end with "@" and a branch.
+
+    A file may have an "@" in its name as well: "bench-pr.yml@other.yml" is another file than bench-pr.yml. Where that
+    cannot be told apart, the path is returned whole, which is no file that is known.
+    """
+    file, _, branch = path.partition("@")
+    return path if "@" in branch or branch.lower().endswith((".yml", ".yaml")) else file
 
 
 def _hash(value: object) -> str:

@@ -170,7 +170,7 @@ def _unproven(check: str, bound: Bound) -> Finding | None:
         return refusal(
             check,
             "the change edits `.github/workflows`, where a job can be given the name of this check. Whoever has read that "
-            f"edit and has write permission sets the label `{labels.WORKFLOWS}`, anew after the run of each push",
+            f"edit, has write permission and is not its author sets the label `{labels.WORKFLOWS}`, anew after the run of each push",
         )
     return None
 

@@ -1,8 +1,8 @@
 """Labels by which a maintainer allows a pull request what its author may not decide.
 
 GitHub lets everybody with the role "triage" set labels, so a label alone proves little. One counts if somebody with write
-permission set it, and did so after the head commit had been measured. A label that was set before says nothing of what was
-pushed since, and nobody pushes and has measured what he pushed between another's look and click.
+permission set it, not the author, and did so after the run for the head commit had ended. A label that was set before says
+nothing of what was pushed since.
 """
 
 from __future__ import annotations
@@ -49,5 +49,7 @@ def given_by(client: Client, pull: Mapping[str, Any], label: str, since: datetim
     # A workflow that labels by itself acts for whoever made the pull request.
     if actor is None or actor["type"] != "User":
         return None
+    if pull["user"] is not None and actor["login"] == pull["user"]["login"]:
+        return None  # the author decides nothing here, whatever permission he has
     granted = client.find(f"/collaborators/{quote(actor['login'], safe='')}/permission")
     return str(actor["login"]) if granted is not None and granted["permission"] in _MAY_WRITE else None

@@ -68,10 +68,10 @@ def _body(summaries: Sequence[str], notes: Sequence[str], links: Sequence[str]) 
 
 def _publish(client: Client, head: str, check: str, values: dict[str, Any]) -> None:
     mine = next((run for run in _checks(client, head, check) if _is_ours(client, run)), None)
-    if mine is not None and values["status"] == "completed":
+    if mine is not None and (values["status"] == "completed" or mine["status"] != "completed"):
         client.patch(f"/check-runs/{mine['id']}", values)
         return
-    # A new one for each run: what is completed cannot be taken back, but the newest of a name is the one that counts.
+    # A new one: what is completed cannot be taken back, but the newest of a name is the one that counts.
     client.post("/check-runs", {"name": check, "head_sha": head, "external_id": f"{_OURS}{check}", **values})
 
 

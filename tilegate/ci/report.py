@@ -29,7 +29,7 @@ class Outcome:
     """What was published.
 
     Attributes:
-        findings: by the checks' names; empty if the run has only begun.
+        findings: by the checks' names; empty if the run has only begun, or a newer one has taken its place.
         number: of the pull request that has the comment, None if there is none.
     """
 
@@ -50,8 +50,9 @@ def publish(client: Client, run: FinishedRun, checkout: Path, expected: Expected
         UsageError: GitHub does not answer, say. Then nothing says success: a check that was announced stays pending.
     """
     if run.action != "completed":
-        for check in _CHECKS:
-            pull_requests.announce(client, run.head, check, run.url)
+        announce(client, run)
+        return Outcome((), None)
+    if binding.overtaken(client, run):
         return Outcome((), None)
     try:
         bound = binding.bind(client, run)
@@ -68,6 +69,12 @@ def publish(client: Client, run: FinishedRun, checkout: Path, expected: Expected
     return Outcome(found, bound.number)
 
 
+def announce(client: Client, run: FinishedRun) -> None:
+    """Show both checks as pending, which takes back what they said. Raises UsageError as `publish`."""
+    for check in _CHECKS:
+        pull_requests.announce(client, run.head, check, run.url)
+
+
 def _examine(
     client: Client, run: FinishedRun, bound: Bound, checkout: Path, expected: Expected
 ) -> tuple[tuple[Finding, ...], list[str]]:
@@ -78,6 +85,12 @@ def _examine(
         return tuple(refusal(check, f"forged: {code(str(error))}", "failure") for check in _CHECKS), []
     suite = checkout / suite_path(bound.config)
     isa = findings.isa(bound, delivered, expected, suite)
+    if delivered.samples is not None and not binding.handed_over(client, run):
+        reason = (
+            "the samples are not the measuring job's, which could hand none over. Any job of a run can leave an artifact "
+            "of that name, the one that compiles the change as well"
+        )
+        return (refusal(LATENCY, reason, "failure"), isa), links
     if delivered.samples is not None and run.outside and not binding.approved(client, run):
         reason = (
             "a run of a fork was measured though nobody approved it. The environment that `outside_environment` in "
@@ -160,7 +173,7 @@ def _notes(bound: Bound) -> list[str]:
         )
     elif set(bound.waived) - {waiver for waiver in bound.waived if waiver.origin == "base"}:
         notes.append(
-            "A waiver of this change does not count before somebody with write permission sets the label "
+            "A waiver of this change does not count before somebody with write permission, not its author, sets the label "
             f"`{labels.WAIVER}`, once this commit has been measured. If it is there already, take it off and set it again."
         )
     return notes

@@ -44,6 +44,7 @@ class FakeGitHub:
     events: list[dict] = field(default_factory=list)  # of labels
     permissions: dict[str, str] = field(default_factory=dict)  # of users
     runs: list[dict] = field(default_factory=list)  # of bench-pr.yml
+    jobs: list[dict] = field(default_factory=lambda: [job("plan"), job("measure on MI300X", "Hand the samples over")])
     app: str = "github-actions"  # whose token the client has
     requests: list[tuple[str, str]] = field(default_factory=list)
     authorized: list[tuple[str, str | None]] = field(default_factory=list)  # host, what token it was shown
@@ -109,6 +110,12 @@ class FakeGitHub:
                 **more,
             }
         )
+
+
+def job(name: str, step: str = "Hand the plan over", conclusion="success", at="2026-01-10T14:59:22Z") -> dict:
+    """Return a job of the run, as the API describes it."""
+    steps = [{"name": n, "status": "completed", "conclusion": conclusion} for n in ("Set up job", step)]
+    return {"name": name, "status": "completed", "conclusion": conclusion, "completed_at": at, "steps": steps}
 
 
 def zipped(content: dict[str, bytes]) -> bytes:
@@ -281,6 +288,10 @@ class _Handler(BaseHTTPRequestHandler):
     def list_artifacts(self, query, body, run):
         self._page([a for a in self.state.artifacts if a["workflow_run"]["id"] == int(run)], query, "artifacts")
 
+    def list_jobs(self, query, body, run):
+        assert query["filter"] == "latest"
+        self._page(self.state.jobs, query, "jobs")
+
     def archive(self, query, body, number):
         # Another name for this machine: another host, as far as a client can tell.
         self._send(302, b"", {"Location": f"http://localhost:{self.state.port}/blob/{number}"})
@@ -414,6 +425,7 @@ _ROUTES = (
     ("GET", r"/contents/(.+)", _Handler.contents),
     ("GET", r"/pulls", _Handler.list_pulls),
     ("GET", r"/actions/runs/(\d+)/artifacts", _Handler.list_artifacts),
+    ("GET", r"/actions/runs/(\d+)/jobs", _Handler.list_jobs),
     ("GET", r"/actions/artifacts/(\d+)/zip", _Handler.archive),
     ("GET", r"/actions/runs/(\d+)/approvals", _Handler.list_approvals),
     ("GET", r"/actions/workflows/([\w.-]+)/runs", _Handler.list_runs),

@@ -4,19 +4,23 @@ import hashlib
 import io
 import json
 import zipfile
+from pathlib import Path
 
 import change
 import fake_github
 import payloads
 import pytest
 import sample_builder
+import yaml
 from change import CASE, EXPECTED, packed
 from commonmark import outside_code
 
+from tilegate import cli
 from tilegate.ci import archive, binding, event, publish, report
 from tilegate.ci.github import from_environment
 from tilegate.files import UsageError
 
+ROOT = Path(__file__).parents[3]
 APPROVED = [{"state": "approved", "comment": "", "environments": [{"name": "bench-outside"}], "user": {"login": "m"}}]
 SLOWER = {CASE: sample_builder.case(0.10, confirm=2)}
 HOSTILE = [
@@ -230,9 +234,17 @@ def test_a_run_that_begins_again_takes_back_what_was_concluded(github, project):
     assert conclude(github, project, head, action="requested").findings == ()
     for name in ("tilegate/latency", "tilegate/isa"):
         assert (github.check(name)["status"], github.check(name)["conclusion"]) == ("in_progress", None)
+    conclude(github, project, head, action="in_progress")
+    assert len(github.checks) == 4  # the same two are under way
     github.artifacts.clear()
     conclude(github, project, head, conclusion="cancelled")
     refused(github, "No verdict")
+
+
+def test_a_run_that_is_started_again_is_reported_although_nobody_requests_it_again():
+    """GitHub's `requested` does not come for it."""
+    workflow = yaml.safe_load((ROOT / ".github/workflows/bench-report.yml").read_text())
+    assert workflow[True]["workflow_run"]["types"] == ["requested", "in_progress", "completed"]
 
 
 def test_a_report_that_is_too_long_is_cut_where_it_harms_nothing(github, project):
@@ -271,11 +283,14 @@ def test_a_commit_that_is_no_longer_the_head_comes_too_late(github, project):
     "changes",
     [
         {"path": ".github/workflows/evil.yml"},  # it may be called bench-pr, too
+        {"path": ".github/workflows/bench-pr.yml@evil.yml"},  # a file may have such a name
+        {"path": ".github/workflows/bench-pr.yml@evil.YAML"},
+        {"path": ".github/workflows/bench-pr.yml@evil.yml@main"},
         {"event": "push"},
         {"head_repository": None},
         {"head_branch": "another"},
     ],
-    ids=["workflow", "event", "repository", "branch"],
+    ids=["workflow", "file with @", "file with @, again", "file with @ and branch", "event", "repository", "branch"],
 )
 def test_a_run_that_is_not_of_the_pull_request_says_nothing_about_it(github, project, changes):
     head = project.change()
@@ -283,6 +298,28 @@ def test_a_run_that_is_not_of_the_pull_request_says_nothing_about_it(github, pro
     conclude(github, project, head, **changes)
     refused(github, "No verdict")
     assert github.comments == {}
+
+
+def test_the_path_of_a_workflow_may_end_with_its_branch(github, project):
+    head = project.change()
+    deliver(github, project, head)
+    conclude(github, project, head, path=".github/workflows/bench-pr.yml@main")
+    assert outcome(github)[0] == "success"
+
+
+def test_an_older_run_that_is_reported_once_more_says_nothing_any_more(github, project):
+    """After a newer one of the same commit, for which what was said, or a label that was set, was not meant."""
+    head = project.change()
+    deliver(github, project, head, samples=project.samples(head, cases=SLOWER))
+    conclude(github, project, head, id=payloads.RUN_ID)
+    github.runs = [payloads.workflow_run(head, id=payloads.RUN_ID + 1)["workflow_run"]]
+    github.artifacts[-1]["workflow_run"]["id"] = 0
+    github.add_artifact("samples", {"samples.json": packed(project.samples(head))}, head)
+    assert conclude(github, project, head).findings == ()
+    assert outcome(github)[0] == "failure"
+    github.runs[0]["head_repository"]["id"] = 12345  # of somebody else, who proposes the same commit
+    conclude(github, project, head)
+    assert outcome(github)[0] == "success"
 
 
 def test_another_fork_with_the_same_names_is_another_pull_request(github, project):
@@ -396,6 +433,33 @@ def test_a_hostile_archive_fails_both_checks(github, project, content, tmp_path)
     refused(github, "forged", conclusion="failure")
     refused(github, "forged", conclusion="failure", name="tilegate/isa")
     assert sorted(tmp_path.rglob("*")) == before  # nothing was unpacked
+
+
+@pytest.mark.parametrize(
+    "jobs",
+    [
+        [fake_github.job("plan")],
+        [fake_github.job("plan"), fake_github.job("measure on MI300X", "Hand the samples over", "failure")],
+        [fake_github.job("plan", "Hand the samples over"), fake_github.job("measure on MI300X", conclusion="skipped")],
+        [fake_github.job("measure on MI300X", "Measure, in a container")],
+        [],
+    ],
+    ids=["not measured", "the name was taken", "another job's step", "not handed over", "none"],
+)
+def test_samples_that_another_job_of_the_run_left_fail(github, project, jobs):
+    """The change's code runs where it is compiled, and could upload an artifact there."""
+    head = project.change()
+    deliver(github, project, head)
+    github.jobs = jobs
+    conclude(github, project, head)
+    refused(github, "not the measuring job's", conclusion="failure")
+
+
+def test_the_measuring_job_is_called_as_the_workflow_calls_it():
+    workflow = yaml.safe_load((ROOT / binding.WORKFLOW).read_text())
+    (steps,) = [job["steps"] for job in workflow["jobs"].values() if job["name"] == binding._JOB]
+    (step,) = [step for step in steps if step["name"] == binding._STEP]
+    assert step["with"]["name"] == binding.SAMPLES
 
 
 def test_an_archive_that_is_too_large_is_not_downloaded(github, project):
@@ -783,7 +847,7 @@ def propose_waiver(github, project, text=MINE):
     deliver(github, project, head, samples=project.samples(head, cases=SLOWER))
     conclude(github, project, head)
     assert outcome(github)[0] == "failure"
-    assert "does not count before somebody with write permission sets the label `tilegate: waiver`" in comment(github)
+    assert "does not count before somebody with write permission, not its author, sets the label" in comment(github)
     github.permissions = {"maintainer": "write", "owner": "admin", "helper": "read"}  # "triage" reads as "read"
     return head
 
@@ -832,9 +896,35 @@ def test_a_label_counts_by_who_set_it_last(github, project):
     assert outcome(github)[0] == "failure"
 
 
-def test_the_label_is_not_another_one_of_a_similar_name(github, project):
+def test_an_author_with_write_permission_allows_himself_nothing(github, project):
     head = propose_waiver(github, project)
-    github.label("tilegate: Waiver", at=LATER)
+    github.permissions["stranger"] = "admin"
+    github.label(WAIVER, by="stranger", at=LATER)
+    conclude(github, project, head)
+    assert outcome(github)[0] == "failure"
+    github.label(WAIVER, at="2026-01-10T15:02:00Z")
+    conclude(github, project, head)
+    assert outcome(github)[0] == "success"
+
+
+def test_a_label_from_before_the_end_of_a_run_that_measured_nothing_allows_nothing(github, project):
+    """The commit may have been pushed between a maintainer's look and click: there are no samples that tell."""
+    head = project.change(".github/workflows/another.yml", "on: pull_request\n")
+    deliver(github, project, head, samples=False)
+    github.jobs = [fake_github.job("plan", at="2026-01-10T14:53:00Z")]
+    github.permissions = {"maintainer": "write"}
+    github.label(WORKFLOWS, at="2026-01-10T14:53:00Z")
+    conclude(github, project, head)
+    refused(github, "sets the label")
+    github.label(WORKFLOWS, at="2026-01-10T14:53:01Z")
+    conclude(github, project, head)
+    assert outcome(github)[0] == "success"
+
+
+@pytest.mark.parametrize("name", ["tilegate: Waiver", "tilegate: waiver ", "tilegate:waiver", "tilegate: w\u0430iver"])
+def test_the_label_is_not_another_one_of_a_similar_name(github, project, name):
+    head = propose_waiver(github, project)
+    github.label(name, at=LATER)
     conclude(github, project, head)
     assert outcome(github)[0] == "failure"
 
@@ -860,6 +950,46 @@ def test_the_event_of_a_label_finds_the_run_that_it_judges_again(github, project
     assert outcome(github)[0] == "success"
     github.runs.append({**run, "id": run["id"] + 1, "status": "in_progress", "conclusion": None})
     assert binding.newest_run(github.client(), of) is None  # its own report will see the label
+
+
+def test_the_event_of_a_label_finds_no_run_of_another_fork_with_the_same_commit(github, project):
+    head = project.change()
+    run = payloads.workflow_run(head)["workflow_run"]
+    theirs = payloads.workflow_run(head, id=run["id"] + 1, owner="another")["workflow_run"]
+    theirs["head_repository"]["id"] = 12345
+    github.runs = [run, theirs, {**run, "id": run["id"] + 2, "head_branch": "another"}]
+    assert binding.newest_run(github.client(), event.labelled(payloads.labelled(head))).id == run["id"]
+    gone = payloads.labelled(head)
+    gone["pull_request"]["head"]["repo"] = None
+    assert binding.newest_run(github.client(), event.labelled(gone)) is None
+
+
+def test_a_label_whose_report_fails_leaves_nothing_of_what_was_said_before(github, project, tmp_path, monkeypatch):
+    """The one that is taken away, say, while GitHub does not answer."""
+    head = project.change()
+    deliver(github, project, head)
+    conclude(github, project, head)
+    assert outcome(github)[0] == "success"
+    github.runs = [payloads.workflow_run(head)["workflow_run"]]
+    path = tmp_path / "event.json"
+    for name, value in {
+        "GITHUB_EVENT_PATH": str(path),
+        "GITHUB_TOKEN": fake_github.TOKEN,
+        "GITHUB_REPOSITORY": fake_github.REPOSITORY,
+        "GITHUB_API_URL": github.address,
+    }.items():
+        monkeypatch.setenv(name, value)
+    command = ["ci", "report", "--checkout", str(project.path)]
+    of = payloads.labelled(head, action="unlabeled")
+    github.pulls[0]["base"]["ref"] = "gone"  # which GitHub cannot compare with
+    path.write_text(json.dumps(of | {"repository": of["repository"] | {"default_branch": "gone"}}))
+    assert cli.main(command) == 2
+    assert github.check("tilegate/latency")["conclusion"] is None
+    github.pulls[0]["base"]["ref"] = "main"
+    path.write_text(json.dumps(of))
+    assert cli.main(command) == 0
+    assert outcome(github)[0] == "success"
+    assert len(github.checks) == 4  # two of the run, two of the label
 
 
 @pytest.mark.parametrize("action", ["opened", "synchronize", "edited"])
