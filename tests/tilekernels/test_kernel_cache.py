@@ -1,5 +1,6 @@
 """The disk cache between processes: it saves the work, and never gives a wrong kernel."""
 
+import importlib.util
 import json
 import os
 import subprocess
@@ -96,6 +97,28 @@ def test_flags_passes_and_versions_are_part_of_the_key(tmp_path: Path, monkeypat
         assert cache.toolchain() != name
     finally:
         cache.toolchain.cache_clear()
+
+
+def test_an_edit_of_what_describes_a_kernel_is_not_answered_from_the_cache(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from small_kernels import scale_rows
+
+    from tilekernels import compiler
+
+    monkeypatch.setenv("TILEKERNELS_CACHE", str(tmp_path))
+    before = compiler.lower(scale_rows(), "cpu").source
+    edited = tmp_path / "edited_compiler.py"
+    text = Path(compiler.__file__).read_text()
+    edited.write_text(text.replace("source=canonical", 'source="// edited" + canonical'))
+    spec = importlib.util.spec_from_file_location("edited_compiler", edited)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    monkeypatch.setitem(sys.modules, spec.name, module)  # where its dataclasses look for it
+    spec.loader.exec_module(module)
+    assert module.lower(scale_rows(), "cpu").source == "// edited" + before
+    assert compiler.lower(scale_rows(), "cpu").source == before
 
 
 def test_where_the_cache_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
