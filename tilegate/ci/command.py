@@ -84,7 +84,7 @@ _HELP = {
         "keep results on a branch; build the site",
         "Takes only files that look exactly like asv's results, or a noise profile. The site loads nothing from elsewhere.",
         (
-            "tilegate ci publish --keep ../delivered --branch ../bench-results",
+            "tilegate ci publish --keep ../delivered --branch ../bench-results --machine mi300x",
             "tilegate ci publish --noise noise.json --branch ../bench-results --machine mi300x",
             "tilegate ci publish --site . --assets .github/site/node_modules",
         ),
@@ -333,7 +333,7 @@ def _publish(args: argparse.Namespace) -> int:
         print(f"the noise of {args.machine} is kept" if kept else "there is no new noise profile")
         return EXIT_DONE
     if args.keep is not None:
-        print(f"{publish.keep(args.keep, args.branch)} files are new or changed")
+        print(f"{publish.keep(args.keep, args.branch, args.machine)} files are new or changed")
         return EXIT_DONE
     if args.assets is None:
         raise UsageError("--site needs --assets DIR; `npm ci --prefix .github/site --ignore-scripts` fills it")

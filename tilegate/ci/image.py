@@ -142,7 +142,8 @@ def _body(client: Client, target: str, image: str, base: str, url: str) -> str:
         f"[**Open the pull request**]({compare}) that enters this image in `{settings.FILE}`. From then on everything is "
         "measured in it.\n\n"
         f"| | |\n|---|---|\n| image | {code(image)} |\n| built on | {code(base)} |\n| by | {url} |\n\n"
-        "Is the base the one that was reviewed? Can the runner pull the image without credentials (package settings, "
+        "Whoever may push can change that branch: the pull request must enter the image named here, to the "
+        "last digit, and do nothing else. Is the base the one that was reviewed? Can the runner pull the image without credentials (package settings, "
         "visibility public)? Then `tilegate doctor --runner` on the machine, after a pull, finds nothing left to do.\n"
     )
 

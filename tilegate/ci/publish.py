@@ -23,6 +23,7 @@ from tilegate.files import UsageError
 
 BRANCH = "bench-results"
 _NAME = re.compile(r"machine\.json|[0-9a-f]{8}-[A-Za-z0-9_.+-]{1,200}\.json")
+_NOISE = "noise"  # the folder of noise profiles
 _MACHINE = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,60}")
 _SUITE = Path("benchmarks.json")  # in which asv describes the benchmarks
 _NOISE_SCHEMA = "tilegate-noise/1"  # tilegate.noise, which imports numpy, has the same; a test holds them together
@@ -32,12 +33,13 @@ _AUTHOR = ("-c", "user.name=github-actions[bot]", "-c", "user.email=github-actio
 _ATTEMPTS = 3
 
 
-def keep(delivered: Path, branch: Path) -> int:
+def keep(delivered: Path, branch: Path, machine: str) -> int:
     """Add result files to a checkout of the branch of results, commit and push them.
 
     Args:
-        delivered: what the measuring job handed over: folders of machines with result files.
+        delivered: what the measuring job handed over: a folder of its machine with result files.
         branch: the checkout.
+        machine: asv's name for that machine; of another one it has nothing to say.
 
     Returns:
         How many files are new or changed; none if nothing was handed over, since nothing was missing.
@@ -45,7 +47,7 @@ def keep(delivered: Path, branch: Path) -> int:
     Raises:
         UsageError: something else was handed over, and then nothing is kept; or git fails.
     """
-    found = _results(delivered)
+    found = _results(delivered, _checked(machine))
     if not found:
         return 0
     return _commit(branch, found, "Add results of {} files")
@@ -53,7 +55,7 @@ def keep(delivered: Path, branch: Path) -> int:
 
 def noise_file(machine: str) -> str:
     """Return where on the branch of results the noise of a machine is. Not *.json: asv would take it for a result."""
-    return f"noise/{machine}.profile"
+    return f"{_NOISE}/{machine}.profile"
 
 
 def keep_noise(profile: Path, branch: Path, machine: str) -> int:
@@ -73,13 +75,14 @@ def keep_noise(profile: Path, branch: Path, machine: str) -> int:
     text = measure.take(profile.parent, profile.name, measure.MAX_NOISE_BYTES)
     if text is None:
         return 0
-    if not _MACHINE.fullmatch(machine):
-        raise UsageError(f"{machine!r} is no name of a machine: letters, digits, '.', '_' and '-'")
-    document = json.loads(text)
+    try:
+        document = files.parse_json(text.encode())  # refuses NaN, which asv's results may hold
+    except UsageError as error:
+        raise UsageError(f"{profile.name} {error}; nothing was kept") from None
     # Who uses it checks it against its schema; that needs more than the standard library.
     if not isinstance(document, dict) or document.get("schema") != _NOISE_SCHEMA or not document.get("cases"):
         raise UsageError(f"{profile.name} is no noise profile ({_NOISE_SCHEMA}) with cases; nothing was kept")
-    return _commit(branch, {Path(noise_file(machine)): text}, "Keep the noise of a machine")
+    return _commit(branch, {Path(noise_file(_checked(machine))): text}, "Keep the noise of a machine")
 
 
 def _commit(branch: Path, found: Mapping[Path, str], message: str) -> int:
@@ -112,22 +115,27 @@ def build(clone: Path, assets: Path) -> Path:
     return html
 
 
-def _results(delivered: Path) -> dict[Path, str]:
+def _results(delivered: Path, machine: str) -> dict[Path, str]:
     """Return the result files by their place in the branch; anything else is refused."""
     found: dict[Path, str] = {}
     for path in sorted(delivered.rglob("*")):
         if path.is_dir() and not path.is_symlink():
             continue
         place = path.relative_to(delivered)
-        of_a_machine = len(place.parts) == 2 and _MACHINE.fullmatch(place.parts[0]) and _NAME.fullmatch(place.name)
-        if not of_a_machine and place != _SUITE:
-            raise UsageError(f"{str(place)[:200]!r} does not look like a result of asv; nothing was kept")
+        if place != _SUITE and (place.parent != Path(machine) or not _NAME.fullmatch(place.name)):
+            raise UsageError(f"{str(place)[:200]!r} does not look like a result of asv on {machine}; nothing was kept")
         if len(found) >= _MOST_FILES:
             raise UsageError(f"more than {_MOST_FILES} files; nothing was kept")
         text = measure.take(delivered, str(place), _MOST_BYTES)
         _check(json.loads(text or "null"), place)
         found[place] = text or ""
     return found
+
+
+def _checked(machine: str) -> str:
+    if not _MACHINE.fullmatch(machine) or machine == _NOISE:
+        raise UsageError(f"{machine!r} is no name of a machine: letters, digits, '.', '_' and '-', and not {_NOISE!r}")
+    return machine
 
 
 def _check(document: Any, place: Path) -> None:

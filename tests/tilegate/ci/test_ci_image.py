@@ -121,7 +121,7 @@ def test_the_change_waits_on_a_branch_and_an_issue_leads_to_it(github, project, 
     assert f"Closes #{number}" in project.git("log", "-1", "--format=%B", image.BRANCH)
     (issue,) = github.issues
     assert issue["number"] == number
-    for text in (PUSHED, BASE, URL, f"compare/main...{image.BRANCH}?expand=1"):
+    for text in (PUSHED, BASE, URL, "to the last digit", f"compare/main...{image.BRANCH}?expand=1"):
         assert text in issue["body"]
 
 

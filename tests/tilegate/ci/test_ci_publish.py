@@ -39,6 +39,7 @@ def deliver(tmp_path, **contents):
     return folder
 
 
+NOISE = {"schema": "tilegate-noise/1", "created": "2026-01-10T01:40:00Z", "environment": {}, "cases": {"a": {}}}
 GOOD = {
     "mi300x__abcdef12-shared.json": RESULT,
     "mi300x__machine.json": {"machine": "mi300x", "version": 1},
@@ -49,20 +50,20 @@ GOOD = {
 def test_results_are_committed_and_pushed_once(project, branch, tmp_path, monkeypatch):
     monkeypatch.setenv("GITHUB_TOKEN", fake_github.TOKEN)
     delivered = deliver(tmp_path, **GOOD)
-    assert publish.keep(delivered, branch) == 3
+    assert publish.keep(delivered, branch, "mi300x") == 3
     assert "mi300x/abcdef12-shared.json" in project.git("ls-tree", "-r", "--name-only", "bench-results")
     assert fake_github.TOKEN not in (branch / ".git" / "config").read_text()
-    assert publish.keep(delivered, branch) == 0
-    assert publish.keep(tmp_path / "nothing", branch) == 0
+    assert publish.keep(delivered, branch, "mi300x") == 0
+    assert publish.keep(tmp_path / "nothing", branch, "mi300x") == 0
 
 
 def test_two_runs_that_push_at_once_both_arrive(project, branch, tmp_path, monkeypatch):
     monkeypatch.setenv("GITHUB_TOKEN", fake_github.TOKEN)
     other = tmp_path / "other"
     shutil.copytree(branch, other)
-    publish.keep(deliver(tmp_path, **{"a__abcdef12-x.json": RESULT}), other)
+    publish.keep(deliver(tmp_path, **{"a__abcdef12-x.json": RESULT}), other, "a")
     shutil.rmtree(tmp_path / "delivered")
-    publish.keep(deliver(tmp_path, **{"b__abcdef12-x.json": RESULT}), branch)
+    publish.keep(deliver(tmp_path, **{"b__abcdef12-x.json": RESULT}), branch, "b")
     kept = project.git("ls-tree", "-r", "--name-only", "bench-results")
     assert "a/abcdef12-x.json" in kept
     assert "b/abcdef12-x.json" in kept
@@ -80,6 +81,10 @@ def test_two_runs_that_push_at_once_both_arrive(project, branch, tmp_path, monke
         {"mi300x__abcdef12-x.json": {}},
         {"mi300x__abcdef13-x.json": RESULT},
         {"-mi300x__abcdef12-x.json": RESULT},
+        {"h200__abcdef12-x.json": RESULT},  # another machine's, which may have them already
+        {"MI300X__abcdef12-x.json": RESULT},
+        {"mi300x__mi300x.profile": NOISE},
+        {"noise__mi300x.profile": NOISE},
     ],
 )
 def test_what_is_no_result_keeps_everything_out(project, branch, tmp_path, monkeypatch, contents):
@@ -91,7 +96,7 @@ def test_what_is_no_result_keeps_everything_out(project, branch, tmp_path, monke
     else:
         deliver(tmp_path, **contents)
     with pytest.raises(UsageError):
-        publish.keep(delivered, branch)
+        publish.keep(delivered, branch, "mi300x")
     assert project.git("rev-parse", "bench-results") == before
     assert subprocess.run(["git", "status", "--porcelain"], cwd=branch, capture_output=True, check=True).stdout == b""
 
@@ -100,10 +105,7 @@ def test_a_link_among_the_results_is_not_followed(branch, tmp_path, monkeypatch)
     delivered = deliver(tmp_path, **GOOD)
     (delivered / "mi300x" / "abcdef12-link.json").symlink_to("/etc/passwd")
     with pytest.raises(UsageError, match="cannot be read"):
-        publish.keep(delivered, branch)
-
-
-NOISE = {"schema": "tilegate-noise/1", "created": "2026-01-10T01:40:00Z", "environment": {}, "cases": {"a": {}}}
+        publish.keep(delivered, branch, "mi300x")
 
 
 def test_the_noise_of_a_machine_is_kept_beside_the_results_and_replaced(project, branch, tmp_path, monkeypatch):
@@ -127,6 +129,9 @@ def test_the_noise_of_a_machine_is_kept_beside_the_results_and_replaced(project,
         (RESULT, "mi300x"),
         (NOISE, "../mi300x"),
         (NOISE, ".github"),
+        (NOISE, "noise"),
+        (NOISE, "mi300x\n"),
+        ({**NOISE, "cases": {"a": {"bias_high": float("nan")}}}, "mi300x"),
     ],
 )
 def test_what_is_no_noise_profile_is_not_kept(project, branch, tmp_path, document, machine):
