@@ -16,6 +16,12 @@ from tilegate.isa.toolchain import CompileError
 from tilegate.protocol import Artifact
 
 
+@pytest.fixture(scope="module")
+def shared(tmp_path_factory: pytest.TempPathFactory) -> Store:
+    """What several tests look at is compiled once; a new chip or source is another key."""
+    return Store(tmp_path_factory.mktemp("shared"))
+
+
 def look(made: Artifact, arch: str, store: Store) -> Analysis:
     return analyse(made, toolchain_or_skip(arch), store)
 
@@ -37,8 +43,8 @@ def test_the_loop_kernel_on_each_chip(arch: str, store: Store) -> None:
 
 
 @pytest.mark.parametrize("arch", ["gfx942", "gfx90a"])
-def test_a_kernel_that_spills(arch: str, store: Store) -> None:
-    found = look(artifact("spills", 1024), arch, store)
+def test_a_kernel_that_spills(arch: str, shared: Store) -> None:
+    found = look(artifact("spills", 1024), arch, shared)
     figures = figures_or_fail(found)
     assert figures.vgpr_spills > 100
     assert figures.scratch > 400
@@ -55,12 +61,12 @@ def test_a_kernel_that_spills(arch: str, store: Store) -> None:
     [(128, 128, 67584, 178, 96, 1), (128, 64, 51200, 118, 48, 3), (64, 128, 34816, 141, 64, 2)],
 )
 def test_reference_values(  # noqa: PLR0917 - the columns above
-    head_dim: int, block_m: int, lds: int, vgprs: int, agprs: int, waves_by_registers: int, store: Store
+    head_dim: int, block_m: int, lds: int, vgprs: int, agprs: int, waves_by_registers: int, shared: Store
 ) -> None:
     from reference_kernel import lower
 
     toolchain = toolchain_or_skip("gfx942")
-    figures = figures_or_fail(analyse(lower("gfx942", head_dim, block_m), toolchain, store))
+    figures = figures_or_fail(analyse(lower("gfx942", head_dim, block_m), toolchain, shared))
     assert figures.lds == lds
     assert figures.counts.matrix == block_m * head_dim * 64 * 2 // (16 * 16 * 16) // 4
     assert figures.vgpr_spills == 0
@@ -70,10 +76,10 @@ def test_reference_values(  # noqa: PLR0917 - the columns above
 
 
 @pytest.mark.slow
-def test_the_reference_kernel_with_q_in_lds_cannot_launch(store: Store) -> None:
+def test_the_reference_kernel_with_q_in_lds_cannot_launch(shared: Store) -> None:
     from reference_kernel import lower
 
-    found = look(lower("gfx942", 128, 128), "gfx942", store)
+    found = look(lower("gfx942", 128, 128), "gfx942", shared)
     assert found.broken
     assert found.problems[0].check == "lds"
     assert "Q_tile 32,768 + K_tile 16,384 + V_tile 16,384" in found.problems[0].message
@@ -182,14 +188,14 @@ extern "C" __global__ void k() {{}}
     toolchain_or_skip("gfx90a").compile(source)
 
 
-def test_explain_names_the_cause(store: Store) -> None:
+def test_explain_names_the_cause(shared: Store) -> None:
     toolchain_or_skip("gfx942")
     base = artifact("spills", 1024)
     source = base.source.replace("[160]", "[24]").replace("160", "24").replace("159", "23")
     small = Artifact(base.name, source, base.launch)
-    sentences = explain(small, base, "gfx942", store)
+    sentences = explain(small, base, "gfx942", shared)
     assert "spilled vector registers 0 -> " in sentences[0]
-    assert explain(base, base, "gfx942", store) == []
+    assert explain(base, base, "gfx942", shared) == []
 
 
 def test_headers_are_inside_the_package() -> None:
