@@ -249,6 +249,14 @@ def test_the_report_expects_what_was_measured():
     assert (GITHUB / "workflows" / Path(binding.WORKFLOW).name) == BENCH_PR
 
 
+def test_the_report_looks_for_the_noise_where_the_night_leaves_it():
+    night, main = (load(GITHUB / "workflows" / f"{name}.yml") for name in ("bench-nightly", "bench-main"))
+    (left,) = [step for step in night["jobs"]["measure"]["steps"] if step["name"] == "Hand the noise over"]
+    (taken,) = [step for step in night["jobs"]["keep"]["steps"] if step["name"] == "Take the noise profile"]
+    assert left["with"]["name"] == taken["with"]["pattern"] == f"noise-{night['env']['MACHINE']}"
+    assert night["env"]["MACHINE"] == main["env"]["MACHINE"] == load(BENCH_PR)["env"]["MACHINE"]
+
+
 def test_the_machine_of_a_fresh_clone_is_none():
     """A fork of this repository has no MI300X: its jobs must not wait for one."""
     found = settings.load(GITHUB / "bench.toml")

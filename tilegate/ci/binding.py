@@ -170,8 +170,8 @@ def _ended(client: Client, run: FinishedRun) -> datetime.datetime:
     """Return when the last of a run's jobs ended, and samples had been handed over if there are any."""
     found = client.pages(f"/actions/runs/{run.id}/artifacts", "artifacts")
     times = [each["created_at"] for each in found if each["name"] == SAMPLES]
-    times += [job["completed_at"] for job in _jobs(client, run) if job["completed_at"] is not None]
-    return max(map(moment, times), default=run.created)
+    times += [job["completed_at"] for job in _jobs(client, run)]
+    return max((moment(time) for time in times if time is not None), default=run.created)
 
 
 def _jobs(client: Client, run: FinishedRun) -> Iterator[Any]:

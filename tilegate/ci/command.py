@@ -101,7 +101,7 @@ _HELP = {
     "triage": (
         "open, update and close issues of regressed kernels",
         "One issue a kernel that is slower than at the last release; closed when it has recovered.",
-        ("tilegate ci triage --samples nightly/samples/samples.json",),
+        ("tilegate ci triage --samples nightly/samples.json",),
     ),
 }
 

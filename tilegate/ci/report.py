@@ -16,11 +16,11 @@ from tilegate.ci.findings import ISA, LATENCY, PLAN_FILE, SAMPLES_FILE, Delivery
 from tilegate.ci.github import Client
 from tilegate.ci.measure import MAX_NOISE_BYTES
 from tilegate.ci.plan import suite_path
-from tilegate.ci.publish import BRANCH, noise_file
 from tilegate.markup import code
 
 _CHECKS = (LATENCY, ISA)
-_PROFILES = 3  # nights
+_NIGHTLY = "/actions/workflows/bench-nightly.yml"
+_PROFILES, _NIGHTS = 3, 30  # how many are taken, among how many nights
 _ARTIFACTS = {"plan": PLAN_FILE, binding.SAMPLES: SAMPLES_FILE}
 
 
@@ -97,7 +97,7 @@ def _examine(
             "`.github/bench.toml` names must have required reviewers (docs/security.md)"
         )
         return (refusal(LATENCY, reason, "failure"), isa), links
-    profiles = _profiles(client, expected.machine)
+    profiles = _profiles(client, run, expected.machine)
     return (findings.latency(bound, delivered, expected, suite, profiles), isa), links
 
 
@@ -112,7 +112,8 @@ def _fetch(client: Client, run: FinishedRun) -> tuple[Delivery, list[str]]:
     links = []
     for name, artifact in newest.items():
         file = _ARTIFACTS[name]
-        if artifact["expired"] or artifact["workflow_run"]["head_sha"] != run.head:
+        of = artifact["workflow_run"]  # null, says GitHub's schema, where that is not known
+        if artifact["expired"] or of is None or of["head_sha"] != run.head:
             continue
         if artifact["size_in_bytes"] > archive.MAX_ARCHIVE_BYTES:
             raise archive.HostileArchiveError(f"the artifact {name} has {artifact['size_in_bytes']} bytes")
@@ -122,12 +123,38 @@ def _fetch(client: Client, run: FinishedRun) -> tuple[Delivery, list[str]]:
     return Delivery(content["plan"], content[binding.SAMPLES], _missing(run)), links
 
 
-def _profiles(client: Client, machine: str) -> list[str]:
-    """Return the last noise profiles of our machine, the newest first: a run may have begun before the newest was kept."""
-    path = noise_file(machine)
-    found = client.find("/commits", sha=BRANCH, path=path, per_page=str(_PROFILES)) or []
-    texts = [client.text(f"/{path}", commit["sha"], max_bytes=MAX_NOISE_BYTES) for commit in found]
-    return [text for text in texts if text is not None]
+def _profiles(client: Client, run: FinishedRun, machine: str) -> list[str]:
+    """Return the last noise profiles of our machine, the newest first: a run may have begun before the newest was kept.
+
+    From what the nights' runs on the default branch left. On the branch of results are the same, but whoever may push
+    branches can push others there.
+    """
+    answer = client.find(f"{_NIGHTLY}/runs", branch=run.default_branch, per_page=str(_NIGHTS))
+    ours = [
+        night
+        for night in (answer or {"workflow_runs": []})["workflow_runs"]
+        # A fork may have a branch of that name, too, and what it proposes runs as a pull request.
+        if night["event"] in ("schedule", "workflow_dispatch") and night["head_branch"] == run.default_branch
+    ]
+    found: list[str] = []
+    for night in sorted(ours, key=lambda night: -int(night["id"])):
+        if len(found) < _PROFILES:
+            found += _profile(client, int(night["id"]), f"noise-{machine}")
+    return found
+
+
+def _profile(client: Client, night: int, name: str) -> list[str]:
+    """Return the noise profile of a night, as a list of one; of none if it left none. One that is no text is empty."""
+    kept = [a for a in client.pages(f"/actions/runs/{night}/artifacts", "artifacts") if a["name"] == name]
+    newest = max(kept, key=lambda artifact: int(artifact["id"]), default=None)
+    if newest is None or newest["expired"]:
+        return []
+    packed = client.download(f"/actions/artifacts/{newest['id']}/zip", max_bytes=archive.MAX_ARCHIVE_BYTES)
+    try:
+        content = archive.read(packed, {"noise.json": MAX_NOISE_BYTES}).get("noise.json", b"")
+        return [content.decode("utf-8")]
+    except (archive.HostileArchiveError, UnicodeDecodeError):
+        return [""]  # nothing to judge by, and the comment says so
 
 
 def _missing(run: FinishedRun) -> str:

@@ -44,6 +44,7 @@ class FakeGitHub:
     events: list[dict] = field(default_factory=list)  # of labels
     permissions: dict[str, str] = field(default_factory=dict)  # of users
     runs: list[dict] = field(default_factory=list)  # of bench-pr.yml
+    nights: list[dict] = field(default_factory=list)  # runs of bench-nightly.yml
     jobs: list[dict] = field(default_factory=lambda: [job("plan"), job("measure on MI300X", "Hand the samples over")])
     app: str = "github-actions"  # whose token the client has
     requests: list[tuple[str, str]] = field(default_factory=list)
@@ -94,6 +95,13 @@ class FakeGitHub:
         actor = None if by is None else {"login": by, "type": kind}
         found = {"id": 900 + len(self.events), "event": event, "actor": actor, "created_at": at, "number": number}
         self.events += [{**found, "event": "closed", "label": None}, {**found, "label": {"name": name}}]
+
+    def add_night(self, profile: bytes | str, *, name="noise-mi300x", packed=False, **changes):
+        """Let a run of bench-nightly leave a noise profile."""
+        number = 9000 + len(self.nights)
+        self.nights.append({"id": number, "event": "schedule", "head_branch": "main", **changes})
+        content = profile.encode() if isinstance(profile, str) else profile
+        self.add_artifact(name, content if packed else {"noise.json": content}, "f" * 40, run=number)
 
     def add_artifact(self, name: str, content: dict[str, bytes] | bytes, head: str, *, run=30433642, **more):
         number = 11 + len(self.artifacts)
@@ -241,10 +249,6 @@ class _Handler(BaseHTTPRequestHandler):
     def commit(self, query, body, sha):
         self._json({"sha": sha, "tree": {"sha": self._tree(sha)}, "parents": [], "message": "…"})
 
-    def list_commits(self, query, body):
-        found = self.state.git("rev-list", f"--max-count={query['per_page']}", query["sha"], "--", query["path"])
-        self._json([{"sha": sha} for sha in found.splitlines()])
-
     def compare(self, query, body, basehead):
         base, _, head = basehead.partition("...")
         tip, fork = self.state.git("rev-parse", base), self.state.git("merge-base", base, head)
@@ -286,7 +290,8 @@ class _Handler(BaseHTTPRequestHandler):
         )
 
     def list_artifacts(self, query, body, run):
-        self._page([a for a in self.state.artifacts if a["workflow_run"]["id"] == int(run)], query, "artifacts")
+        found = [a for a in self.state.artifacts if (a["workflow_run"] or {"id": a.get("of")})["id"] == int(run)]
+        self._page(found, query, "artifacts")
 
     def list_jobs(self, query, body, run):
         assert query["filter"] == "latest"
@@ -297,6 +302,9 @@ class _Handler(BaseHTTPRequestHandler):
         self._send(302, b"", {"Location": f"http://localhost:{self.state.port}/blob/{number}"})
 
     def list_runs(self, query, body, workflow):
+        if workflow == "bench-nightly.yml":
+            found = [night for night in self.state.nights[::-1] if night["head_branch"] == query["branch"]]
+            return self._json({"total_count": len(found), "workflow_runs": found[: int(query["per_page"])]})
         assert workflow == "bench-pr.yml"
         found = [r for r in self.state.runs if (r["head_sha"], r["event"]) == (query["head_sha"], query["event"])]
         self._page(found, query, "workflow_runs")
@@ -419,7 +427,6 @@ _ROUTES = (
     ("POST", r"/git/trees", _Handler.add_tree),
     ("POST", r"/git/commits", _Handler.add_commit),
     ("GET", r"/git/commits/(\w+)", _Handler.commit),
-    ("GET", r"/commits", _Handler.list_commits),
     ("GET", r"/compare/(.+)", _Handler.compare),
     ("GET", r"/git/trees/(\w+)", _Handler.tree),
     ("GET", r"/contents/(.+)", _Handler.contents),

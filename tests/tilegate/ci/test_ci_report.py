@@ -391,6 +391,18 @@ def test_an_artifact_of_another_commit_is_not_taken(github, project):
     refused(github, "no samples")
 
 
+def test_an_artifact_of_nobody_knows_which_run_is_not_taken(github, project):
+    head = project.change()
+    deliver(github, project, head)
+    conclude(github, project, head)
+    assert outcome(github)[0] == "success"
+    listed = github.artifacts[-1]["workflow_run"]
+    github.artifacts[-1] |= {"workflow_run": None, "of": listed["id"], "created_at": None}
+    github.label(WAIVER, at=LATER)  # for which the times of the artifacts are looked at
+    conclude(github, project, head)
+    refused(github, "no samples")
+
+
 def test_an_artifact_that_has_expired_is_missing(github, project):
     head = project.change()
     deliver(github, project, head)
@@ -696,26 +708,61 @@ def profile(bias, *, created="2026-01-09T01:30:00Z", **environment):
     return json.dumps({"schema": "tilegate-noise/1", "created": created, "environment": where, "cases": cases})
 
 
-def keep(project, text):
-    """Put a profile on the branch of results, as the nightly run does."""
-    if not project.git("branch", "--list", publish.BRANCH):
-        project.git("branch", publish.BRANCH)
-    project.git("switch", "--quiet", publish.BRANCH)
-    project.write(publish.noise_file("mi300x"), text)
-    project.commit("Keep the noise of a machine")
-    project.git("switch", "--quiet", "main")
-
-
 def test_the_nights_noise_profile_judges_and_is_cited(github, project):
     head = project.change()
-    keep(project, profile(0.001))
+    github.add_night(profile(0.001))
     deliver(github, project, head)
     conclude(github, project, head)
     assert outcome(github)[0] == "success"
     assert f"profile {hashlib.sha256(profile(0.001).encode()).hexdigest()[:8]}" in comment(github)
-    keep(project, profile(0.09))  # a machine on which nothing can be promised for this case
+    github.add_night(profile(0.09))  # a machine on which nothing can be promised for this case
     conclude(github, project, head)
     assert outcome(github)[0] == "action_required"
+
+
+def test_a_profile_that_somebody_pushed_is_not_used(github, project):
+    """Whoever may push branches can push to the branch of results; what nights left there is only for the measuring."""
+    head = project.change()
+    project.git("switch", "--quiet", "--create", publish.BRANCH)
+    project.write(publish.noise_file("mi300x"), profile(0.09))
+    project.commit("Keep the noise of a machine")
+    project.git("switch", "--quiet", "main")
+    deliver(github, project, head)
+    for pushed in (
+        {"event": "pull_request"},  # of a fork, whose branch has that name, too
+        {"event": "push"},
+        {"head_branch": "topic"},
+        {"name": "noise-h200"},
+    ):
+        github.add_night(profile(0.09), **pushed)
+    conclude(github, project, head)
+    assert outcome(github)[0] == "success"
+    assert "profile " not in comment(github)
+    github.add_night(profile(0.09))
+    conclude(github, project, head)
+    assert outcome(github)[0] == "action_required"
+
+
+def test_nights_without_a_profile_are_passed_over(github, project):
+    head = project.change()
+    deliver(github, project, head)
+    github.add_night(profile(0.09))
+    for _ in range(4):
+        github.add_night("", name="nightly")
+    github.add_night(profile(0.001))
+    github.artifacts[-1]["expired"] = True
+    conclude(github, project, head)
+    assert outcome(github)[0] == "action_required"
+
+
+@pytest.mark.parametrize("content", [b"no zip", fake_github.zipped({"../noise.json": b"{}"})])
+def test_a_night_that_left_something_else_is_named(github, project, content):
+    head = project.change()
+    deliver(github, project, head)
+    github.add_night(content, packed=True)
+    conclude(github, project, head)
+    assert outcome(github)[0] == "success"
+    assert "Judged with the expected noise" in comment(github)
 
 
 def test_a_profile_in_the_samples_is_not_used(github, project):
@@ -732,7 +779,7 @@ def test_a_profile_in_the_samples_is_not_used(github, project):
     deliver(github, project, head, samples=project.samples(head, cases=SLOWER, noise_profile=known))
     conclude(github, project, head)
     assert outcome(github)[0] == "failure"
-    keep(project, profile(0.001))
+    github.add_night(profile(0.001))
     conclude(github, project, head)
     assert outcome(github)[0] == "failure"
 
@@ -743,13 +790,13 @@ def test_a_run_is_judged_by_the_profile_that_was_there_when_it_began(github, pro
     theirs = json.loads(older)
     known = {"created": theirs["created"], "digest": digest, "device": "AMD Instinct MI300X", "cases": theirs["cases"]}
     del known["cases"][CASE]["needs"]
-    keep(project, older)
-    keep(project, profile(0.09))
+    github.add_night(older)
+    github.add_night(profile(0.09))
     deliver(github, project, head, samples=project.samples(head, noise_profile=known))
     conclude(github, project, head)
     assert outcome(github)[0] == "success"
     for night in range(3):
-        keep(project, profile(0.09 + night / 1000))
+        github.add_night(profile(0.09 + night / 1000))
     conclude(github, project, head)  # too long ago
     assert outcome(github)[0] == "action_required"
 
@@ -765,7 +812,7 @@ def test_a_run_is_judged_by_the_profile_that_was_there_when_it_began(github, pro
 )
 def test_a_profile_that_does_not_fit_is_left_out_and_named(github, project, text, words):
     head = project.change()
-    keep(project, text)
+    github.add_night(text)
     deliver(github, project, head)
     conclude(github, project, head)
     assert outcome(github)[0] == "success"
@@ -776,7 +823,7 @@ def test_a_profile_that_does_not_fit_is_left_out_and_named(github, project, text
 @pytest.mark.parametrize("environment", [{"device": {"arch": "gfx942"}}, {"device": {"arch": "gfx942"}, "versions": 3}])
 def test_samples_that_do_not_say_what_they_are_of_use_no_profile(github, project, environment):
     head = project.change()
-    keep(project, profile(0.09))
+    github.add_night(profile(0.09))
     deliver(
         github,
         project,

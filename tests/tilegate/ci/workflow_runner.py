@@ -185,11 +185,9 @@ class _Run:
     def _upload(self, given):
         name, missing = given.pop("name"), given.pop("if-no-files-found")
         given.pop("retention-days")
-        found, paths = [], [self.workspace / line for line in given.pop("path").split()]
-        for path in paths:
-            found += [f for f in sorted(path.rglob("*")) if f.is_file()] if path.is_dir() else [path] * path.is_file()
-        # Of several paths the folder that they share is the root, whether they are there or not.
-        root = Path(os.path.commonpath(paths)) if paths[1:] else paths[0] if paths[0].is_dir() else paths[0].parent
+        path = self.workspace / given.pop("path")
+        found = [f for f in sorted(path.rglob("*")) if f.is_file()] if path.is_dir() else [path] * path.is_file()
+        root = path if path.is_dir() else path.parent
         if not found:
             assert missing in ("error", "ignore")
             self.failed |= missing == "error"
