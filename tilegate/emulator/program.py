@@ -12,6 +12,7 @@ import secrets
 import shutil
 import subprocess
 import tempfile
+import threading
 import time
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -151,22 +152,28 @@ def _templates() -> Path:
     return Path(found.submodule_search_locations[0], "src")
 
 
+_being_built: dict[Path, threading.Lock] = {}
+
+
 def _cached(folder: Path, name: str, build: Callable[[Path], None]) -> Path:
     path = folder / name
-    if path.exists():
-        os.utime(path)
+    with _being_built.setdefault(path, threading.Lock()):  # threads that need the same wait for one to build it
+        if path.exists():
+            os.utime(path)
+            return path
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise EmulatorError(
+                f"cannot keep built kernels in {folder}: {error.strerror}; set XDG_CACHE_HOME"
+            ) from error
+        unfinished = folder / f".{secrets.token_hex(8)}"
+        try:
+            build(unfinished)
+            unfinished.replace(path)
+        finally:
+            unfinished.unlink(missing_ok=True)
         return path
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise EmulatorError(f"cannot keep built kernels in {folder}: {error.strerror}; set XDG_CACHE_HOME") from error
-    unfinished = folder / f".{secrets.token_hex(8)}"
-    try:
-        build(unfinished)
-        unfinished.replace(path)
-    finally:
-        unfinished.unlink(missing_ok=True)
-    return path
 
 
 def build_runner(tools: Toolchain, to: Path, extra: Sequence[str] = ()) -> None:
