@@ -350,7 +350,7 @@ def _conclude(calibration: _Calibration, out: Path, *, as_json: bool) -> int:
 def _show(known: Mapping[str, CaseNoise], wanted: Mapping[str, Needs | None], config: GateConfig) -> None:
     table = Table(box=None, header_style="bold")
     table.add_column("case", overflow="fold")
-    for heading in ("time", "a pair", "bias", "at most", f"to settle {100 * config.promise:g} %"):
+    for heading in ("time", "a pair", "bias", "at most", "promise", "to settle it"):
         table.add_column(heading, justify="right", no_wrap=True)
     for name, found in sorted(known.items(), key=lambda item: -item[1].bias_high):
         needed = wanted[name]
@@ -358,6 +358,7 @@ def _show(known: Mapping[str, CaseNoise], wanted: Mapping[str, Needs | None], co
             escape(name) + (" (two modes)" if found.modes else ""),
             f"{1e6 * found.seconds:.1f} µs",
             *(f"{100 * size:.2f} %" for size in (found.pair_noise, found.bias, found.bias_high)),
+            f"{100 * config.for_case(name).promise:g} %",
             "not gating" if needed is None else f"{needed.replicates} x {needed.pairs} pairs",
         )
     console = Console()

@@ -150,6 +150,10 @@ def check(document: object, schema: str) -> None:
     """Check `document` against the packaged schema named `schema`. Raises UsageError at the first difference."""
     import jsonschema  # noqa: PLC0415  (a third of a second that commands which read no file need not pay)
 
+    wanted = load_schema(schema)["properties"]["schema"]["const"]
+    # Else the reader of another kind of file is told of a key that such files lack.
+    if isinstance(document, dict) and document.get("schema", wanted) != wanted:
+        raise _error(["schema"], f"{shown(document['schema'])}, expected {shown(wanted)}")
     error = jsonschema.exceptions.best_match(_validator(schema).iter_errors(document))
     if error is not None:
         raise _error([*error.absolute_path], error.message)

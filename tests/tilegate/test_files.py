@@ -113,6 +113,13 @@ def test_schemas_are_schemas_and_refuse_unknown_keys(schema):
     assert loaded["additionalProperties"] is False
 
 
+def test_a_file_of_another_kind_is_called_by_its_kind(tmp_path):
+    path = tmp_path / "noise.json"
+    path.write_text('{"schema": "tilegate-noise/1", "cases": {}}')
+    with pytest.raises(files.UsageError, match=r"tilegate-noise/1.*, expected .*tilegate-samples/1"):
+        files.load_samples(path)
+
+
 def broken_samples():
     def at(samples, *place):
         for key in place:
