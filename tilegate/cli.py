@@ -70,6 +70,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         print(f"tilegate: {error}", file=sys.stderr)
         return EXIT_USAGE
     except KeyboardInterrupt:
+        print("tilegate: interrupted", file=sys.stderr)
         return EXIT_INTERRUPTED
     except OSError as error:
         print(f"tilegate: stopped without a verdict: {error}", file=sys.stderr)

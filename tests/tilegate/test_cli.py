@@ -65,7 +65,9 @@ def test_errors_become_exit_codes(monkeypatch, tmp_path, capsys):
     for error, status in ((UsageError("no"), 2), (KeyboardInterrupt(), 130), (OSError("full"), 70), (KeyError(), 70)):
         monkeypatch.setattr("tilegate.gate.run", raising(error))
         assert cli.main(arguments) == status
-    assert "stopped without a verdict: full" in capsys.readouterr().err
+    said = capsys.readouterr().err
+    assert "interrupted" in said
+    assert "stopped without a verdict: full" in said
 
 
 @pytest.mark.parametrize("as_json", [False, True])
