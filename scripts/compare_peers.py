@@ -26,13 +26,15 @@ import torch
 import torch.nn.functional as F
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
-import tilekernels
-from benchmarks import reference
-from benchmarks.inputs import qkv
-from benchmarks.problems import problem
-from benchmarks.workloads import Workload
-from tilegate.environment import describe
-from tilegate.protocol import WrongResult, clock_for, selection
+sys.path[:0] = [str(Path(__file__).parents[1])]  # `benchmarks` is not installed
+
+import tilekernels  # noqa: E402
+from benchmarks import reference  # noqa: E402
+from benchmarks.inputs import qkv  # noqa: E402
+from benchmarks.problems import problem  # noqa: E402
+from benchmarks.workloads import Workload  # noqa: E402
+from tilegate.environment import describe  # noqa: E402
+from tilegate.protocol import WrongResult, clock_for, selection  # noqa: E402
 
 _GPU_LENGTHS = (1024, 2048, 4096, 8192, 16384, 32768, 4097)
 _CPU_LENGTHS = (128, 256)

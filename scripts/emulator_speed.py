@@ -12,14 +12,17 @@ import tempfile
 import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 
 import torch
 
-import tilegate
-from benchmarks import emulated, kernels
-from tilegate import emulator, environment
-from tilegate.emulate import trial
-from tilegate.protocol import Artifact
+sys.path[:0] = [str(Path(__file__).parents[1])]  # `benchmarks` is not installed
+
+import tilegate  # noqa: E402
+from benchmarks import emulated, kernels  # noqa: E402
+from tilegate import emulator, environment  # noqa: E402
+from tilegate.emulate import trial  # noqa: E402
+from tilegate.protocol import Artifact  # noqa: E402
 
 ARCHS = ("gfx942", "gfx90a")
 HEADS = (
