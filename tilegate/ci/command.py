@@ -298,7 +298,7 @@ def _history(args: argparse.Namespace) -> int:
 
 
 def _report(args: argparse.Namespace) -> int:
-    from tilegate.ci import binding, event, findings, github, outputs, report  # noqa: PLC0415
+    from tilegate.ci import binding, event, findings, github, listing, outputs, report  # noqa: PLC0415
 
     client, payload = github.from_environment(), event.load()
     if "workflow_run" in payload:
@@ -311,7 +311,8 @@ def _report(args: argparse.Namespace) -> int:
         run = found
         report.announce(client, run)  # should what follows fail, what was said before the label must not stand
     today = datetime.datetime.now(datetime.UTC).date()
-    expected = findings.Expected(args.target, args.tier, args.arch, args.machine, today)
+    cases = listing.cases_of(args.checkout, args.target, args.tier) if run.action == "completed" else ()
+    expected = findings.Expected(args.target, args.tier, args.arch, args.machine, today, cases)
     outcome = report.publish(client, run, args.checkout, expected)
     for finding in outcome.findings:
         outputs.show(finding.summary)

@@ -65,6 +65,7 @@ class Expected:
         arch: the chip, of the survey and of the device that was measured on.
         machine: asv's name for it, by which its noise profile is found.
         today: the day on which waivers must not have expired.
+        cases: which the base branch's suite has for that target and tier.
     """
 
     target: str
@@ -72,6 +73,7 @@ class Expected:
     arch: str
     machine: str
     today: datetime.date
+    cases: tuple[str, ...]
 
 
 @dataclass(frozen=True)
@@ -125,7 +127,8 @@ def latency(bound: Bound, delivery: Delivery, expected: Expected, suite: Path, p
             )
         if delivery.samples is None:
             return refusal(LATENCY, delivery.missing)
-        verdict, remark = _judge(bound, delivery.samples, expected, needs.changed, profiles)
+        samples = _samples(bound, delivery.samples, expected, needs.changed)
+        verdict, remark = _judge(bound, samples, expected, profiles)
     except ForgedError as error:
         return refusal(LATENCY, str(error), "failure")
     name = verdict["verdict"]
@@ -175,11 +178,9 @@ def _unproven(check: str, bound: Bound) -> Finding | None:
     return None
 
 
-def _judge(
-    bound: Bound, content: bytes, expected: Expected, changed: Sequence[str], profiles: Sequence[str]
-) -> tuple[Mapping[str, Any], str]:
-    """Return the verdict, and a remark in Markdown."""
-    samples = _json(content, SAMPLES_FILE)
+def _samples(bound: Bound, content: bytes, expected: Expected, changed: Sequence[str]) -> dict[str, Any]:
+    """Return the samples if they are of what they must be of, and of all of it. Raises ForgedError."""
+    samples: dict[str, Any] = _json(content, SAMPLES_FILE)
     try:
         files.check_samples(samples)
     except UsageError as error:
@@ -196,12 +197,23 @@ def _judge(
         raise ForgedError(
             f"the samples are of a device {code(str(arch))}, not {expected.arch}, for which this was planned"
         )
-    profile, remark = _noise(samples, profiles, expected.today)
+    lacking = [case for case in expected.cases if case not in samples["cases"]]
+    if lacking:
+        more = f" and {len(lacking) - 1} more" if lacking[1:] else ""
+        raise ForgedError(f"the samples are not complete: they lack {code(lacking[0])}{more}")
     # They were compiled on another machine, where what deceived the measuring one may not have been at work.
     denied = [case for case in changed if samples["cases"].get(case, {"role": "gated"})["role"] != "gated"]
     if denied:
         more = f" and {len(denied) - 1} more" if denied[1:] else ""
         raise ForgedError(f"the samples call code identical that compiles to other code: {code(denied[0])}{more}")
+    return samples
+
+
+def _judge(
+    bound: Bound, samples: dict[str, Any], expected: Expected, profiles: Sequence[str]
+) -> tuple[Mapping[str, Any], str]:
+    """Return the verdict, and a remark in Markdown. Raises ForgedError."""
+    profile, remark = _noise(samples, profiles, expected.today)
     try:
         verdict = judge.judge(
             samples,

@@ -14,7 +14,7 @@ from tilegate.ci.findings import Expected
 
 PACKAGE, SUITE, WORKFLOW = "mykernels/kernel.py", "benchmarks/scale.py", ".github/workflows/bench-pr.yml"
 CASE = "scale.Scale.latency_scale('a')"
-EXPECTED = Expected("hip", "pr", "gfx942", "mi300x", datetime.date(2026, 1, 10))
+EXPECTED = Expected("hip", "pr", "gfx942", "mi300x", datetime.date(2026, 1, 10), (CASE,))
 _PYPROJECT = '[tool.tilegate]\npackage = "mykernels"\nsuite = "benchmarks"\n'
 ENVIRONMENT = {
     "target": "hip",
@@ -93,7 +93,7 @@ def make(path: Path) -> Project:
     project.write(PACKAGE, "SPEED = 1\n")
     project.write("benchmarks/__init__.py", "")
     project.write("benchmarks/kernels.py", "")
-    project.write(SUITE, "class Scale:\n    def latency_scale(self, name):\n        pass\n")
+    project.write(SUITE, "class Scale:\n    params = ['a']\n\n    def latency_scale(self, name):\n        pass\n")
     project.write(WORKFLOW, "name: bench-pr\non: pull_request\n")
     project.commit("Base")
     return project

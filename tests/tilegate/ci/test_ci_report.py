@@ -106,15 +106,22 @@ def test_a_slower_kernel_fails_and_the_comment_shows_it(github, project):
     [
         ({CASE: sample_builder.case(0.0)}, None),
         ({CASE: sample_builder.case(0.02, confirm=0)}, "2026-01-01T00:05:00Z"),
-        ({"scale.Scale.latency_more": sample_builder.case(role="identical", screen=False)}, "2026-01-01T00:05:00Z"),
     ],
-    ids=["interrupted", "unconfirmed", "nothing measured"],
+    ids=["interrupted", "unconfirmed"],
 )
 def test_partial_samples_are_no_pass(github, project, cases, finished):
     head = project.change()
     deliver(github, project, head, samples=project.samples(head, cases=cases, finished=finished))
     conclude(github, project, head)
     refused(github, "INCONCLUSIVE", conclusion="action_required")
+
+
+def test_samples_without_a_case_of_the_suite_are_no_pass(github, project):
+    head = project.change()
+    others = {"scale.Scale.latency_scale('b')": sample_builder.case(0.0)}  # of the same kernel, and of another
+    deliver(github, project, head, samples=project.samples(head, cases=others))
+    conclude(github, project, head)
+    refused(github, f"they lack `{CASE}`", conclusion="failure")
 
 
 @pytest.mark.parametrize("conclusion", ["success", "failure", "cancelled", "timed_out", "action_required", "skipped"])
@@ -249,7 +256,7 @@ def test_a_run_that_is_started_again_is_reported_although_nobody_requests_it_aga
 
 def test_a_report_that_is_too_long_is_cut_where_it_harms_nothing(github, project):
     head = project.change()
-    cases = {f"{CASE[:-1]}{'x' * 300} {n})": sample_builder.case(0.1, confirm=2, seed=n) for n in range(4)}
+    cases = SLOWER | {f"{CASE[:-1]}{'x' * 300} {n})": sample_builder.case(0.1, confirm=2, seed=n) for n in range(4)}
     plan = project.plan(head)
     for side, identity in (("base", "a"), ("head", "b")):
         kernels = plan["isa"][side]["kernels"]["gfx942"]
