@@ -142,7 +142,7 @@ def test_without_time_nothing_is_written(toy):
     assert not (toy.path / ".tilegate" / "noise-cpu.json").exists()
 
 
-@pytest.mark.parametrize("ending", [signal.SIGKILL, signal.SIGTERM])
+@pytest.mark.parametrize("ending", [signal.SIGKILL, pytest.param(signal.SIGTERM, marks=pytest.mark.thorough)])
 def test_killed_in_the_middle_it_continues_and_measures_nothing_twice(toy, ending):
     command = toy_repository._COMMAND.format(facts=toy_repository.NO_TORCH)
     arguments = ["calibrate", "--repo", str(toy.path), "--target", "cpu", "--replicates", "6", *BOTH]

