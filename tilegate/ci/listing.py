@@ -34,7 +34,7 @@ def cases_of(checkout: Path, target: str, tier: str) -> tuple[str, ...]:
         target, tier: what the suite is told to select.
 
     Raises:
-        UsageError: the suite, or a module of it, cannot be imported.
+        UsageError: the suite, or a module of it, cannot be imported, or has no cases for that target and tier.
     """
     config = load_config((checkout / "pyproject.toml").read_text(encoding="utf-8"))
     with tempfile.TemporaryDirectory(prefix="tilegate-ci-") as folder:
@@ -54,4 +54,6 @@ def cases_of(checkout: Path, target: str, tier: str) -> tuple[str, ...]:
     if listed["broken"]:
         named = ", ".join(name or "the suite" for name in listed["broken"])
         raise UsageError(f"the suite cannot be listed: {named} cannot be imported")
+    if not listed["cases"]:
+        raise UsageError(f"the suite has no cases for target {target} and tier {tier}")
     return tuple(case["id"] for case in listed["cases"])

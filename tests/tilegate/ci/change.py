@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime
 import json
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -13,8 +14,9 @@ from toy_repository import ToyRepository
 from tilegate.ci.findings import Expected
 
 PACKAGE, SUITE, WORKFLOW = "mykernels/kernel.py", "benchmarks/scale.py", ".github/workflows/bench-pr.yml"
+SPEED = "SPEED = 2\n"
 CASE = "scale.Scale.latency_scale('a')"
-EXPECTED = Expected("hip", "pr", "gfx942", "mi300x", datetime.date(2026, 1, 10), (CASE,))
+EXPECTED = Expected("hip", "pr", "gfx942", "mi300x", datetime.date(2026, 1, 10), lambda: (CASE,))
 _PYPROJECT = '[tool.tilegate]\npackage = "mykernels"\nsuite = "benchmarks"\n'
 ENVIRONMENT = {
     "target": "hip",
@@ -38,10 +40,13 @@ _TOOLCHAIN = {
 class Project(ToyRepository):
     """The repository; `main` is checked out in it."""
 
-    def change(self, path: str = PACKAGE, text: str = "SPEED = 2\n", *, branch: str = "topic") -> str:
-        """Commit a change on a branch off main; return its hash. main stays checked out."""
+    def change(
+        self, path: str = PACKAGE, text: str = SPEED, *, also: Mapping[str, str] | None = None, branch: str = "topic"
+    ) -> str:
+        """Commit a change of a file, and of others, on a branch off main; return its hash. main stays checked out."""
         self.git("switch", "--quiet", "--create", branch, "main")
-        self.write(path, text)
+        for changed, content in {path: text, **(also or {})}.items():
+            self.write(changed, content)
         head = self.commit("Change")
         self.git("switch", "--quiet", "main")
         return head

@@ -21,6 +21,12 @@ def test_every_case_of_the_suite_is_listed_without_a_device(toy):
     assert set(cases_of(toy.path, "cpu", "smoke")) <= set(listed)
 
 
+def test_a_suite_without_cases_for_that_tier_is_refused(toy):
+    toy.write("toybench/sums.py", "")
+    with pytest.raises(UsageError, match="no cases for target cpu and tier smoke"):
+        cases_of(toy.path, "cpu", "smoke")
+
+
 def test_a_suite_that_cannot_be_imported_lists_nothing_rather_than_less(toy):
     toy.write("toybench/broken.py", "import nothing_of_this_name\n")
     with pytest.raises(UsageError, match="broken cannot be imported"):

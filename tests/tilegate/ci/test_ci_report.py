@@ -1,5 +1,6 @@
 """From a run to checks and comment: what an honest run gives, and what each forgery gives instead of a pass."""
 
+import dataclasses
 import hashlib
 import io
 import json
@@ -146,6 +147,21 @@ def test_a_change_of_the_documentation_needs_no_gpu(github, project):
     conclude(github, project, head)
     assert outcome(github)[0] == "success"
     assert "nothing to measure" in outcome(github)[1].lower()
+
+
+def test_only_samples_have_the_suite_listed(github, project):
+    def listed():
+        raise UsageError("the suite cannot be listed")
+
+    expected = dataclasses.replace(EXPECTED, cases=listed)
+    head = project.change("docs/new.md", "words")
+    deliver(github, project, head, samples=False, plan=False)
+    report.publish(github.client(), event.finished_run(payloads.workflow_run(head)), project.path, expected)
+    assert outcome(github)[0] == "success"
+    head = project.change(branch="kernel")
+    deliver(github, project, head)
+    with pytest.raises(UsageError, match="cannot be listed"):
+        report.publish(github.client(), event.finished_run(payloads.workflow_run(head)), project.path, expected)
     assert outcome(github, "tilegate/isa")[0] == "success"
 
 
@@ -854,11 +870,7 @@ def test_samples_that_do_not_say_what_they_are_of_use_no_profile(github, project
     ],
 )
 def test_editing_the_rules_changes_nothing_about_the_verdict_and_is_named(github, project, path, text, named):
-    project.git("switch", "--quiet", "--create", "topic")
-    project.write(path, text)
-    project.write(change.PACKAGE, "SPEED = 2\n")
-    head = project.commit("Change the rules, too")
-    project.git("switch", "--quiet", "main")
+    head = project.change(path, text, also={change.PACKAGE: change.SPEED})
     deliver(github, project, head, samples=project.samples(head, cases=SLOWER))
     conclude(github, project, head)
     assert outcome(github)[0] == "failure"
@@ -893,11 +905,7 @@ LATER, BEFORE = "2026-01-10T14:59:23Z", "2026-01-10T14:59:22Z"  # than the sampl
 
 def propose_waiver(github, project, text=MINE):
     """Propose a slower kernel with a waiver of its own, and judge it: refused."""
-    project.git("switch", "--quiet", "--create", "topic")
-    project.write("tilegate-waivers.toml", text)
-    project.write(change.PACKAGE, "SPEED = 2\n")
-    head = project.commit("Be slower, for a while")
-    project.git("switch", "--quiet", "main")
+    head = project.change("tilegate-waivers.toml", text, also={change.PACKAGE: change.SPEED})
     deliver(github, project, head, samples=project.samples(head, cases=SLOWER))
     conclude(github, project, head)
     assert outcome(github)[0] == "failure"
