@@ -41,9 +41,10 @@ class Change:
         name: of the folder with its report.
         message: of the commit.
         why: a sentence for the audience.
-        before: text of the kernel's source that is replaced; occurs exactly once.
+        before: text that is replaced; occurs exactly once.
         after: its replacement.
         expected: the gate's exit status.
+        path: of the file that has the text.
     """
 
     name: str
@@ -52,6 +53,7 @@ class Change:
     before: str
     after: str
     expected: int
+    path: str = KERNEL
 
 
 SLOWER = Change(
@@ -111,17 +113,15 @@ def commit(change: Change, clone: Path) -> str:
     """Commit `change` on top of the clone's first commit and return the new commit; the branch itself stays.
 
     Raises:
-        DemoError: the text that the change replaces is not in the kernel (any more), or not once.
+        DemoError: the text that the change replaces is not in the file (any more), or not once.
     """
-    kernel = clone / KERNEL
-    source = kernel.read_text(encoding="utf-8") if kernel.is_file() else ""
+    file = clone / change.path
+    source = file.read_text(encoding="utf-8") if file.is_file() else ""
     if source.count(change.before) != 1:
-        raise DemoError(
-            f"{KERNEL} does not hold {change.before!r} exactly once; adapt {Path(__file__).name} to the kernel"
-        )
+        raise DemoError(f"{change.path} does not hold {change.before!r} exactly once; adapt the script to the file")
     git(clone, "checkout", "--quiet", "--detach")
-    kernel.write_text(source.replace(change.before, change.after), encoding="utf-8")
-    git(clone, "commit", "--quiet", "--message", change.message, "--", KERNEL)
+    file.write_text(source.replace(change.before, change.after), encoding="utf-8")
+    git(clone, "commit", "--quiet", "--message", change.message, "--", change.path)
     made = git(clone, "rev-parse", "HEAD")
     git(clone, "checkout", "--quiet", "HEAD^")
     return made

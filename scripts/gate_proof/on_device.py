@@ -84,23 +84,6 @@ WHOLE = [
     Plan("whole-few", "HEAD", "few equal", 0, "unchanged", "full", "latency_forward"),
     Plan("whole-equal", "HEAD", "equal", 0, "pass", "full", "latency_forward"),
 ]
-CALLS = [
-    Plan(
-        f"calls-{head.replace(' ', '-')}",
-        "HEAD",
-        head,
-        expected,
-        wanted,
-        cases="call_attention",
-        subject=("same",),  # lengths that the library remembers
-    )
-    for head, expected, wanted in (
-        ("commented", 0, "pass"),
-        ("checks twice", 1, "regressed"),
-        ("forgetful", 1, "regressed"),
-        ("waits", 1, "regressed"),
-    )
-]
 
 
 def plans(rounds: int) -> list[Plan]:
@@ -148,32 +131,36 @@ def few_equal() -> demo.Change:
     )
 
 
-def calls_changed() -> dict[str, tuple[str, str, str]]:
-    """Return by name of the commit: a file, its text that is replaced (there once), and the replacement."""
+def calls_changed() -> list[demo.Change]:
+    """Return the changes of the public function that leave every kernel alone."""
     problem = "    problem = _problem(q, k, v, causal)\n"
     end = "    return (out, lse) if return_lse else out\n"
     memory = "@functools.lru_cache(maxsize=4096)  # choosing a tile takes longer than everything else before a launch\n"
-    return {
-        "commented": (FUNCTION, problem, f"    # A comment.\n{problem}"),
-        "checks twice": (FUNCTION, problem, problem * 2),
-        "forgetful": (CHOICE, memory, ""),
-        "waits": (FUNCTION, end, f"    if q.is_cuda:\n        torch.cuda.synchronize()\n{end}"),
-    }
+    return [
+        demo.Change(name, name.capitalize(), "Python alone changes.", before, after, expected, path)
+        for name, before, after, expected, path in (
+            ("commented", problem, f"    # A comment.\n{problem}", demo.PASSED, FUNCTION),
+            ("checks twice", problem, problem * 2, demo.REGRESSED, FUNCTION),
+            ("forgetful", memory, "", demo.REGRESSED, CHOICE),
+            ("waits", end, f"    if q.is_cuda:\n        torch.cuda.synchronize()\n{end}", demo.REGRESSED, FUNCTION),
+        )
+    ]
 
 
-def commit_text(clone: Path, name: str, change: tuple[str, str, str]) -> str:
-    """Commit a change of `calls_changed` on top of the clone's branch; return the commit. Raises demo.DemoError."""
-    path, before, after = change
-    file = clone / path
-    text = file.read_text(encoding="utf-8")
-    if text.count(before) != 1:
-        raise demo.DemoError(f"{path} does not hold {before!r} exactly once; adapt {Path(__file__).name}")
-    demo.git(clone, "checkout", "--quiet", "--detach")
-    file.write_text(text.replace(before, after), encoding="utf-8")
-    demo.git(clone, "commit", "--quiet", "--message", name.capitalize(), "--", path)
-    made = demo.git(clone, "rev-parse", "HEAD")
-    demo.git(clone, "checkout", "--quiet", "HEAD^")
-    return made
+def calls() -> list[Plan]:
+    """Return a gate for each of `calls_changed`; the subject is what calls with lengths that the library remembers."""
+    return [
+        Plan(
+            f"calls-{change.name.replace(' ', '-')}",
+            "HEAD",
+            change.name,
+            change.expected,
+            "pass" if change.expected == demo.PASSED else "regressed",
+            cases="call_attention",
+            subject=("same",),
+        )
+        for change in calls_changed()
+    ]
 
 
 def make_commits(clone: Path, target: str, one_in: int) -> dict[str, str]:
@@ -187,7 +174,7 @@ def make_commits(clone: Path, target: str, one_in: int) -> dict[str, str]:
         "HEAD": demo.git(clone, "rev-parse", "HEAD"),
         "equal": demo.commit(demo.EQUAL, clone),
         "few equal": demo.commit(few_equal(), clone),
-        **{name: commit_text(clone, name, change) for name, change in calls_changed().items()},
+        **{change.name: demo.commit(change, clone) for change in calls_changed()},
         "slower": demo.commit(more_tiles(target, one_in), clone),
         "much slower": demo.commit(more_tiles(target, max(1, one_in * 3 // 10)), clone),
     }
@@ -316,7 +303,7 @@ def main() -> int:
             clone = Path(folder, "tilekernels")
             clone_or_copy(clone, console)
             commits = make_commits(clone, args.target, 4 if args.toy else args.one_in)
-            for plan in WHOLE if args.whole else CALLS if args.calls else plans(args.rounds):
+            for plan in WHOLE if args.whole else calls() if args.calls else plans(args.rounds):
                 finished = out / plan.name / "summary.json"
                 if finished.is_file():
                     found.append(json.loads(finished.read_text(encoding="utf-8")))

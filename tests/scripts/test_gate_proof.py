@@ -181,11 +181,11 @@ def test_a_few_equal_kernels_are_those_of_one_head_dimension(monkeypatch, tmp_pa
 def test_changes_of_the_public_function_fit_the_one_of_today():
     on_device = script("on_device")
     changes = on_device.calls_changed()
-    assert set(changes) == {plan.head for plan in on_device.CALLS}
-    for path, before, after in changes.values():
-        source = (ROOT / path).read_text()
-        assert source.count(before) == 1
-        compile(source.replace(before, after), path, "exec")
+    assert {change.name for change in changes} == {plan.head for plan in on_device.calls()}
+    for change in changes:
+        source = (ROOT / change.path).read_text()
+        assert source.count(change.before) == 1
+        compile(source.replace(change.before, change.after), change.path, "exec")
 
 
 def test_what_was_run_first_tells_most():
