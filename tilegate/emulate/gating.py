@@ -5,7 +5,6 @@ What is found is kept raw in the samples ("emulation" of schemas/samples-1.json)
 
 from __future__ import annotations
 
-import re
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -16,6 +15,7 @@ from tilegate import emulator
 from tilegate.emulate import excerpt, standing
 from tilegate.emulate.survey import Kernel, Wanted, execute, missing_seam
 from tilegate.emulate.table import findings_of
+from tilegate.isa import survey as isa_survey
 from tilegate.isa.lowering import Lowering, LoweringError, hash_of_files
 from tilegate.isa.lowering_worker import MODULE
 from tilegate.isa.parallel import in_parallel
@@ -151,9 +151,7 @@ def _show_changes(found: dict[str, Any], base: object, head: object) -> None:
 def _generate(lowering: Lowering, arch: str, means: _Means) -> _Side:
     """Generate every kernel that is wanted. Raises LoweringError if they cannot even be listed."""
     every = lowering.configurations(arch)
-    cases = {
-        id: of for id, of in every.items() if means.pattern is None or any(map(re.compile(means.pattern).search, of))
-    }
+    cases = {id: of for id, of in every.items() if isa_survey.found(means.pattern, of)}
 
     def lower(id: str) -> tuple[Artifact, ...] | LoweringError:
         if time.monotonic() > means.deadline:

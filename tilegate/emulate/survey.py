@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import functools
 import json
-import re
 import sys
 import time
 from collections.abc import Iterator, Mapping, Sequence
@@ -15,6 +14,7 @@ from typing import Any
 from tilegate import emulator
 from tilegate.emulate import trial
 from tilegate.environment import package_version
+from tilegate.isa import survey as isa_survey
 from tilegate.isa.lowering import START_TIMEOUT, Lowering, LoweringError, hash_of_files
 from tilegate.isa.parallel import Say, in_parallel
 from tilegate.isa.store import Store, key_of
@@ -160,7 +160,7 @@ def survey(
         (arch, id, tuple(cases))
         for arch in archs
         for id, cases in lowering.configurations(arch).items()
-        if pattern is None or any(re.search(pattern, text) for text in (id, *cases))
+        if isa_survey.found(pattern, (id, *cases))
     ]
 
     def look(job: tuple[str, str, tuple[str, ...]]) -> Kernel | None:
