@@ -10,20 +10,14 @@ import time
 from pathlib import Path
 
 import pytest
+from processes import alive, wait_until
 
 pytestmark = pytest.mark.usefixtures("clang")
 ROOT = Path(__file__).parents[3]
 
 
-def _processes() -> dict[int, tuple[int, str]]:
-    """Parent and program of every process that has not ended."""
-    command = ["ps", "-ww", "-eo", "pid,ppid,stat,args"]
-    rows = [line.split(None, 3) for line in subprocess.check_output(command, text=True).splitlines()[1:]]
-    return {int(pid): (int(parent), args) for pid, parent, state, args in rows if not state.startswith("Z")}
-
-
 def _descendants(of: int) -> dict[int, str]:
-    every, found = _processes(), {}
+    every, found = alive(), {}
     wanted = [of]
     while wanted:
         parent = wanted.pop()
@@ -31,15 +25,6 @@ def _descendants(of: int) -> dict[int, str]:
         found |= children
         wanted += children
     return found
-
-
-def _wait(until, seconds=60):
-    end = time.monotonic() + seconds
-    while time.monotonic() < end:
-        if until():
-            return True
-        time.sleep(0.05)
-    return False
 
 
 @pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL], ids=lambda how: how.name)
@@ -53,12 +38,14 @@ def test_nothing_is_left_of_an_endless_kernel(toy, tmp_path, how):
     )
     try:
         # Two kernels, each in two processes, one of which watches, started by a worker.
-        assert _wait(lambda: sum("/tilegate/emulator/" in args for args in _descendants(command.pid).values()) >= 2)
+        assert wait_until(
+            lambda: sum("/tilegate/emulator/" in args for args in _descendants(command.pid).values()) >= 2
+        )
         started = _descendants(command.pid)
         command.send_signal(how)
         sent = time.monotonic()
         command.wait(60)
-        assert _wait(lambda: not started.keys() & _processes().keys()), started
+        assert wait_until(lambda: not started.keys() & alive().keys()), started
         took = time.monotonic() - sent
     finally:
         command.kill()

@@ -12,6 +12,7 @@ from pathlib import Path
 import attention_kernel
 import numpy as np
 import pytest
+from processes import alive, wait_until
 from small_hip_kernels import line_of, out, run, source
 
 from tilegate import emulator
@@ -198,19 +199,8 @@ emulator.run(program, {"out": np.zeros(64, np.int32)}, [4], [64], limits=emulato
 
 
 def _running(name: str) -> list[int]:
-    """Processes whose program is of that name, other than those that have ended and nobody has waited for."""
-    found = subprocess.run(["ps", "-ww", "-eo", "pid,stat,args"], capture_output=True, text=True, check=True).stdout
-    rows = [line.split(None, 2) for line in found.splitlines()[1:]]
-    return [int(pid) for pid, state, args in rows if name in args and not state.startswith("Z")]
-
-
-def _wait(until, seconds: float = 30) -> bool:
-    end = time.monotonic() + seconds
-    while time.monotonic() < end:
-        if until():
-            return True
-        time.sleep(0.05)
-    return False
+    """Processes whose program is of that name."""
+    return [pid for pid, (_, args) in alive().items() if name in args]
 
 
 @pytest.mark.parametrize(
@@ -234,14 +224,14 @@ def test_all_of_it_ends_with_the_process_that_started_it(
     try:
         name = str(cache / "tilegate/emulator" / parent.stdout.readline().strip())
         expected = 2 if traced == "traced" else 3  # the one that watches, and those that run
-        assert _wait(lambda: len(_running(name)) == expected)
+        assert wait_until(lambda: len(_running(name)) == expected, 30)
         parent.send_signal(how)
         parent.wait(30)
     finally:
         parent.kill()
         parent.stdout.close()
         parent.wait()
-    assert _wait(lambda: not _running(name)), _running(name)
+    assert wait_until(lambda: not _running(name), 30), _running(name)
 
 
 def test_the_processes_end_with_the_one_that_watches_them(tmp_path: Path) -> None:
@@ -252,9 +242,9 @@ def test_the_processes_end_with_the_one_that_watches_them(tmp_path: Path) -> Non
     name = str(program.runner)
     with ThreadPoolExecutor(1) as pool:
         going = pool.submit(run, body, {"out": out()}, grid=(4,), traced=False, processes=2, limits=Limits(seconds=60))
-        assert _wait(lambda: len(_running(name)) == 3)
+        assert wait_until(lambda: len(_running(name)) == 3, 30)
         watcher = next(pid for pid in _running(name) if os.getsid(pid) == pid)
         os.kill(watcher, signal.SIGKILL)
         (found,) = going.result(30).findings
     assert found.kind == "crash"
-    assert _wait(lambda: not _running(name))
+    assert wait_until(lambda: not _running(name), 30)
