@@ -124,9 +124,8 @@ def examine(folder: Path) -> dict[str, JSON]:
         `packages`, `repository`, `storage`. Sizes are in bytes; what is absent is None.
     """
     with ThreadPoolExecutor() as pool, Reporter().phase("examine", 3) as phase:
-        torch_answer = pool.submit(
-            environment.probe_torch
-        )  # this and the next wait for a child that imports for seconds
+        # Each of the two waits for a child that imports for seconds.
+        torch_answer = pool.submit(environment.probe_torch)
         lowering_answer = pool.submit(lowering)
         phase.doing("tools and the emulator")
         tools: dict[str, JSON] = {name: _tool(name, used_for) for name, used_for in _TOOLS.items()}

@@ -61,9 +61,11 @@ def build(folder: Path, environment: Mapping[str, str] = os.environ) -> str:
     """
     base_of(folder / "Dockerfile")
     repository, commit = (_needed(environment, name) for name in ("GITHUB_REPOSITORY", "GITHUB_SHA"))
-    server = environment.get("GITHUB_SERVER_URL") or "https://github.com"
     tag = f"{REGISTRY}/{repository.lower()}-bench:{commit[:12]}"
-    labels = {"source": f"{server}/{repository}", "revision": commit}  # by the first the registry knows the repository
+    labels = {
+        "source": f"{_server(environment)}/{repository}",
+        "revision": commit,
+    }  # by the first the registry knows the repository
     words = [word for key, value in labels.items() for word in ("--label", f"org.opencontainers.image.{key}={value}")]
     clean = {key: value for key, value in environment.items() if key != TOKEN_VARIABLE}
     _docker(["build", "--pull", "--tag", tag, *words, str(folder)], clean)
@@ -135,8 +137,7 @@ def propose(client: Client, image: str, base: str, url: str) -> int | None:
 
 
 def _body(client: Client, target: str, image: str, base: str, url: str) -> str:
-    server = os.environ.get("GITHUB_SERVER_URL") or "https://github.com"
-    compare = f"{server}/{client.repository}/compare/{quote(target)}...{BRANCH}?expand=1"
+    compare = f"{_server(os.environ)}/{client.repository}/compare/{quote(target)}...{BRANCH}?expand=1"
     return (
         f"{_MARKER}\n"
         f"[**Open the pull request**]({compare}) that enters this image in `{settings.FILE}`. From then on everything is "
@@ -165,6 +166,10 @@ def _docker(
     if done.returncode != 0:
         raise UsageError(f"docker {words[0]} ended with status {done.returncode}; what it said is above")
     return done.stdout or ""
+
+
+def _server(environment: Mapping[str, str]) -> str:
+    return environment.get("GITHUB_SERVER_URL") or "https://github.com"
 
 
 def _needed(environment: Mapping[str, str], name: str) -> str:

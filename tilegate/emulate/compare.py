@@ -173,10 +173,9 @@ def _with_source(kept: Pair, sides: Mapping[str, Lowering]) -> Pair:
         return kept
     if not excerpt.wanted_for(finding["kind"] for _, finding in head.findings):
         return kept
-    made = (
-        sides[side].lower(kernel.id, kept.arch) for side, kernel in (("base", base), ("head", head))
-    )  # kept in the store
-    return replace(kept, source=tuple(excerpt.differing_lines(*made)))
+    # Both were generated for the survey, and the store has kept them.
+    before, after = sides["base"].lower(base.id, kept.arch), sides["head"].lower(head.id, kept.arch)
+    return replace(kept, source=tuple(excerpt.differing_lines(before, after)))
 
 
 def changes(base: Kernel, head: Kernel) -> tuple[Change, ...]:

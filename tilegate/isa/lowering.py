@@ -134,9 +134,8 @@ class Lowering:
         except queue.Empty:
             worker = _Worker(self.stage, self._logs / f"lowering-{len(self._all)}.log")
             self._all.append(worker)
-        if (
-            self._closed
-        ):  # after the line above: either this thread sees it, or the one that ends the workers sees this one
+        # After the line above: either this thread sees it, or the one that ends the workers sees this one.
+        if self._closed:
             worker.close()
             raise LoweringError("error", "stopped before it was done")
         try:
