@@ -306,7 +306,7 @@ def _start(calibration: _Calibration, names: Sequence[str]) -> Crew:
 def _turns(result: Mapping[str, Any], target: str) -> list[list[float]]:
     """Return order and seconds of both turns of each pair of `duet.measure` that nothing disturbed."""
     pairs = [pair for pair in result["pairs"] if "disturbed" not in pair]
-    base, head = of_turns(pairs, target, result["recorded"])
+    base, head = of_turns(pairs, target)
     return [[pair["order"], float(b), float(h)] for pair, b, h in zip(pairs, base, head, strict=True)]
 
 

@@ -95,7 +95,7 @@ def measured(case: Mapping[str, Any], config: GateConfig, target: str, floor: fl
         disturbed.update(pair["disturbed"] for pair in pairs if "disturbed" in pair)
         if len(left) >= wanted[stage]:
             usable[stage].append(left)
-            turns[stage].append(of_turns(left, target, replicate.get("recorded", 1)))
+            turns[stage].append(of_turns(left, target))
         elif len(left) < len(pairs):
             short[stage] += 1
     if len(usable["screen"]) > 1:
@@ -159,18 +159,22 @@ def _check_replicates(replicates: Sequence[Mapping[str, Any]], config: GateConfi
                 raise UnsoundError(f"a turn has fewer than {config.min_launches} launches")
 
 
-def of_turns(pairs: Pairs, target: str, recorded: int) -> tuple[stats.Array, stats.Array]:
-    """Return the seconds of base's and of head's turn of every pair.
+def of_turns(pairs: Pairs, target: str) -> tuple[stats.Array, stats.Array]:
+    """Return the seconds of base's and of head's turn of every pair, whose ratio is what the pair says.
 
-    The median of the turn's launches; on the CPU the fastest, where the two sides alternate launch by launch.
+    The medians of the turns' launches. On the CPU, where the two sides alternate launch by launch, the pair's ratio is the
+    median of the ratios of neighbouring launches instead, and both seconds are moved by half of the difference.
 
     Args:
         pairs: at least one.
         target: "cpu", "cuda" or "hip".
-        recorded: launches that make one of the times.
     """
-    centre = stats.fastest if target == "cpu" and recorded == 1 else stats.medians
-    return centre([pair["base"] for pair in pairs]), centre([pair["head"] for pair in pairs])
+    turns = [[pair[side] for pair in pairs] for side in ("base", "head")]
+    base, head = map(stats.medians, turns)
+    if target != "cpu":
+        return base, head
+    moved = np.exp((stats.medians_of_ratios(*turns) - np.log(head / base)) / 2)
+    return base / moved, head * moved
 
 
 def _replicate(pairs: Pairs, base: stats.Array, head: stats.Array) -> Replicate:

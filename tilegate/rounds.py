@@ -12,12 +12,15 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from tilegate import duet, inspection, judge, samples, stats
 from tilegate.budget import Budget
 from tilegate.config import GateConfig
 from tilegate.decision import Step
 from tilegate.disturbance import Patience
 from tilegate.files import UsageError
+from tilegate.measured import of_turns
 from tilegate.progress import Reporter
 from tilegate.session import Crew, Stage, WorkerError
 
@@ -113,7 +116,8 @@ def _worth(timing: Timing, name: str, step: Step) -> tuple[int, float]:
     case = timing.record.cases[name]
     (screen,) = [r for r in case["replicates"] if r["stage"] == "screen"][-1:]
     pairs = [pair for pair in screen["pairs"] if "disturbed" not in pair] or screen["pairs"]
-    estimate = stats.hodges_lehmann(stats.log_ratios([p["base"] for p in pairs], [p["head"] for p in pairs]))
+    base, head = of_turns(pairs, timing.target)
+    estimate = stats.hodges_lehmann(np.log(head / base))
     noticed = math.log1p(timing.config.for_case(name).screen)
     if estimate > noticed:
         return 0, -estimate / cost

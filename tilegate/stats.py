@@ -30,24 +30,22 @@ class Interval:
     high: float
 
 
-def log_ratios(base: Sequence[Sequence[float]], head: Sequence[Sequence[float]]) -> Array:
-    """Return ln(median head / median base) of every pair.
+def medians_of_ratios(base: Sequence[Sequence[float]], head: Sequence[Sequence[float]]) -> Array:
+    """Return, of every pair, the median of ln(head / base) over its launches, of which those of one number were neighbours.
 
     Args:
-        base, head: for each pair, the seconds of each launch, all positive and finite.
+        base, head: for each pair, the seconds of each launch; of both sides as many.
 
     Raises:
-        ValueError: unequal numbers of pairs, or a median that is no positive finite number.
+        ValueError: unequal numbers, or a time that is not positive and finite.
     """
-    if len(base) != len(head):
-        raise ValueError(f"{len(base)} turns of base, {len(head)} of head: a pair needs both")
-    ratios: Array = np.log(medians(head)) - np.log(medians(base))
-    return ratios
-
-
-def fastest(turns: Sequence[Sequence[float]]) -> Array:
-    """Return the shortest time of every turn, given the seconds of each launch."""
-    return np.array([min(turn) for turn in turns], dtype=np.float64)
+    found = []
+    for theirs, ours in zip(base, head, strict=True):
+        times = np.array([theirs, ours], dtype=np.float64)
+        if not (np.isfinite(times) & (times > 0)).all():
+            raise ValueError("every time must be a positive finite number of seconds")
+        found.append(np.median(np.log(times[1] / times[0])))
+    return np.array(found, dtype=np.float64)
 
 
 def medians(turns: Sequence[Sequence[float]]) -> Array:

@@ -2,6 +2,7 @@
 
     python scripts/gate_proof/on_device.py --target cuda --out DIR [--minutes 9]
     python scripts/gate_proof/on_device.py --target cuda --out DIR --whole    # the largest tier: how long does it take?
+    python scripts/gate_proof/on_device.py --target cpu --out DIR --whole     # a CPU's smoke tier: the same
     python scripts/gate_proof/on_device.py --target cuda --out DIR --calls    # calls: Python code alone changes
 
 In a temporary clone, three commits beside HEAD, each of which changes one line of the attention kernel:
@@ -80,10 +81,13 @@ class Plan:
     subject: tuple[str, ...] | None = None
 
 
-WHOLE = [
-    Plan("whole-few", "HEAD", "few equal", 0, "unchanged", "full", "latency_forward"),
-    Plan("whole-equal", "HEAD", "equal", 0, "pass", "full", "latency_forward"),
-]
+def whole(target: str) -> list[Plan]:
+    """Return the gates over all cases of the largest tier of a GPU, or of the smallest of a CPU, where others cost minutes."""
+    tier, cases = ("smoke", ".") if target == "cpu" else ("full", "latency_forward")
+    return [
+        Plan("whole-few", "HEAD", "few equal", 0, "unchanged", tier, cases),
+        Plan("whole-equal", "HEAD", "equal", 0, "pass", tier, cases),
+    ]
 
 
 def plans(rounds: int) -> list[Plan]:
@@ -290,7 +294,9 @@ def main() -> int:
     parser.add_argument("--minutes", type=float, default=60.0, help="start no further gate after this long")
     parser.add_argument("--one-in", type=int, default=36, metavar="N", help="additional key tiles (default: 1 in 36)")
     parser.add_argument("-b", "--bench", metavar="REGEX", help="other cases than the subject's and some beside it")
-    parser.add_argument("--whole", action="store_true", help="two gates over the largest tier, between equal commits")
+    parser.add_argument(
+        "--whole", action="store_true", help="two gates over the largest tier (on a CPU: smoke) between equal commits"
+    )
     parser.add_argument("--calls", action="store_true", help="gates of what calls cost their caller")
     parser.add_argument("--toy", action="store_true", help="for a noisy CPU: one more key tile in 4")
     args = parser.parse_args()
@@ -303,7 +309,7 @@ def main() -> int:
             clone = Path(folder, "tilekernels")
             clone_or_copy(clone, console)
             commits = make_commits(clone, args.target, 4 if args.toy else args.one_in)
-            for plan in WHOLE if args.whole else calls() if args.calls else plans(args.rounds):
+            for plan in whole(args.target) if args.whole else calls() if args.calls else plans(args.rounds):
                 finished = out / plan.name / "summary.json"
                 if finished.is_file():
                     found.append(json.loads(finished.read_text(encoding="utf-8")))

@@ -309,15 +309,22 @@ def test_what_was_decided_in_time_is_decided():
 # --- what is timed ----------------------------------------------------------------------------------------------------
 
 
-@given(st.lists(st.tuples(st.floats(1e-6, 1), st.floats(1e-6, 1)), min_size=3, max_size=20), st.floats(1, 1e3))
-def test_on_the_cpu_the_fastest_launch_of_a_turn_counts_and_elsewhere_the_median(launches, slower):
-    base, head = zip(*launches, strict=True)
-    for target, recorded, centre in (("cpu", 1, min), ("cpu", 64, np.median), ("cuda", 1, np.median)):
-        turns = of_turns([{"base": base, "head": head}], target, recorded)
-        assert [float(t[0]) for t in turns] == [pytest.approx(centre(base)), pytest.approx(centre(head))]
-    # Whatever else the machine does meanwhile adds to launches, and adds nothing to what counts.
-    disturbed = [t if i == base.index(min(base)) else slower * t for i, t in enumerate(base)]
-    assert of_turns([{"base": disturbed, "head": head}], "cpu", 1)[0][0] == min(base)
+SECONDS = st.floats(1e-6, 1)
+
+
+@given(st.lists(st.tuples(SECONDS, SECONDS, st.floats(1, 1e3)), min_size=3, max_size=20))
+def test_on_the_cpu_neighbouring_launches_are_compared_and_elsewhere_medians(launches):
+    base, head, slower = (np.array(of) for of in zip(*launches, strict=True))
+    pairs = [{"base": base.tolist(), "head": head.tolist()}]
+    ours, theirs = (of[0] for of in of_turns(pairs, "cuda"))
+    assert (ours, theirs) == (pytest.approx(np.median(base)), pytest.approx(np.median(head)))
+    ratio = np.median(np.log(head / base))
+    ours, theirs = (of[0] for of in of_turns(pairs, "cpu"))
+    assert np.log(theirs / ours) == pytest.approx(ratio, abs=1e-9)
+    assert ours * theirs == pytest.approx(np.median(base) * np.median(head))
+    # Whatever slows two neighbours alike is no difference between them.
+    ours, theirs = (of[0] for of in of_turns([{"base": base * slower, "head": head * slower}], "cpu"))
+    assert np.log(theirs / ours) == pytest.approx(ratio, abs=1e-9)
 
 
 def test_recorded_launches_and_calls_have_a_bias_of_their_own():

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-
 import pytest
 
 from tilegate.protocol import calls as module
@@ -75,16 +73,6 @@ def test_calls_are_counted_so_that_both_sides_meet_the_same_arguments(monkeypatc
     host.clock.measure(host.call, 3)
     recorded(host.clock, host.call, 1e-5).measure(host.clock, 2)
     assert host.calls == 64 + (8 + 3) + (8 + 2 * 64)
-
-
-def test_all_turns_are_taken_on_one_core_which_is_given_back():
-    allowed, seen = os.sched_getaffinity(0), []
-    clock = call_clock_for("cpu")
-    clock.measure(lambda: seen.append(os.sched_getaffinity(0)), 1)
-    assert seen[0] == {max(allowed)}
-    with pytest.raises(ZeroDivisionError):
-        clock.measure(lambda: 1 // 0, 1)
-    assert os.sched_getaffinity(0) == allowed
 
 
 @pytest.mark.parametrize("torch", [True, False])

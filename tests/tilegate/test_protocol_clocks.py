@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import os
 import sys
 import time
 import types
@@ -309,3 +310,14 @@ def test_the_last_level_cache_is_the_largest(tmp_path):
 
 def test_an_unknown_cache_is_taken_for_32_mib(tmp_path):
     assert last_level_cache_bytes(tmp_path) == 32 << 20
+
+
+@pytest.mark.parametrize("made", [clock_for, call_clock_for])
+def test_both_sides_of_a_comparison_take_their_turns_on_one_core_which_is_given_back(made):
+    allowed, seen = os.sched_getaffinity(0), []
+    clock = made("cpu")
+    clock.measure(lambda: seen.append(os.sched_getaffinity(0)), 1)
+    assert seen[0] == {max(allowed)}
+    with pytest.raises(ZeroDivisionError):
+        clock.measure(lambda: 1 // 0, 1)
+    assert os.sched_getaffinity(0) == allowed

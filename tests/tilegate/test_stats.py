@@ -176,19 +176,22 @@ def test_normal_tail_is_accurate_far_out():
 
 
 @given(st.lists(st.tuples(st.floats(1e-6, 1), st.floats(1e-6, 1)), min_size=1, max_size=8), st.floats(0.1, 10))
-def test_log_ratios(pairs, unit):
+def test_medians_of_ratios(pairs, unit):
     base = [[b] * 3 for b, _ in pairs]
     head = [[h, h, 100.0] for _, h in pairs]  # the median ignores one slow launch
-    d = stats.log_ratios(base, head)
+    d = stats.medians_of_ratios(base, head)
     assert d == pytest.approx([math.log(h / b) for b, h in pairs], abs=1e-9)
     in_another_unit = ([[unit * t for t in turn] for turn in side] for side in (base, head))
-    assert stats.log_ratios(*in_another_unit) == pytest.approx(d, abs=1e-9)
-    assert stats.log_ratios(head, base) == pytest.approx(-d)
+    assert stats.medians_of_ratios(*in_another_unit) == pytest.approx(d, abs=1e-9)
+    assert stats.medians_of_ratios(head, base) == pytest.approx(-d)
 
 
-def test_log_ratios_refuses_what_is_no_pair():
-    with pytest.raises(ValueError, match="a pair needs both"):
-        stats.log_ratios([[1.0]], [])
+def test_what_is_no_pair_of_times_is_refused():
+    for base, head in (([[1.0]], []), ([[1.0, 2.0]], [[1.0]])):
+        with pytest.raises(ValueError, match=r"shorter|inhomogeneous"):
+            stats.medians_of_ratios(base, head)
     for bad in (0.0, -1.0, math.inf, math.nan):
         with pytest.raises(ValueError, match="positive finite"):
-            stats.log_ratios([[1.0]], [[bad]])
+            stats.medians_of_ratios([[1.0]], [[bad]])
+        with pytest.raises(ValueError, match="positive finite"):
+            stats.medians([[bad]])

@@ -16,13 +16,12 @@ in only one call of five or more stays unseen; what is slow in each, or with eac
 from __future__ import annotations
 
 import importlib.util
-import os
 from collections.abc import Callable
 from dataclasses import dataclass
 from time import perf_counter_ns
 
 from tilegate.protocol.artifacts import JSON
-from tilegate.protocol.clocks import Clock, Timed, check_launches, no_garbage_collection, require_device
+from tilegate.protocol.clocks import Clock, Timed, check_launches, no_garbage_collection, one_core, require_device
 
 YARDSTICK_SECONDS = 25e-6
 """By definition. About what a 2-core AMD EPYC virtual machine takes when it does nothing else."""
@@ -33,8 +32,6 @@ SHORT_CALL = 1e-3
 _BLOCK, _BLOCKS = 4, 16
 _WARM_UP_CALLS = 64
 _UNCOUNTED_CALLS = 8  # at the start of a turn: they find the host's caches as the other process left them
-
-_set_affinity = getattr(os, "sched_setaffinity", None)  # Linux has it
 
 
 def call_clock_for(target: str) -> Clock:
@@ -87,22 +84,15 @@ class CallClock:
     def measure(self, launch: Callable[[], object], launches: int) -> list[float]:
         """Return the seconds of each of `launches` calls, or of as many series that `record` made."""
         check_launches(launches)
-        allowed = os.sched_getaffinity(0) if _set_affinity else set()
-        try:
-            if _set_affinity:
-                _set_affinity(0, {max(allowed)})
-            with no_garbage_collection():
-                self._synchronize()
-                for _ in range(_UNCOUNTED_CALLS):
-                    launch()
-                if isinstance(launch, _Series):
-                    samples = [self._series(launch.call) for _ in range(launches)]
-                else:
-                    samples = [_seconds(launch, 1) for _ in range(launches)]
-                self._synchronize()
-        finally:
-            if _set_affinity:
-                _set_affinity(0, allowed)
+        with one_core(), no_garbage_collection():
+            self._synchronize()
+            for _ in range(_UNCOUNTED_CALLS):
+                launch()
+            if isinstance(launch, _Series):
+                samples = [self._series(launch.call) for _ in range(launches)]
+            else:
+                samples = [_seconds(launch, 1) for _ in range(launches)]
+            self._synchronize()
         return samples
 
     def record(self, launch: Callable[[], object], seconds: float) -> Timed | None:

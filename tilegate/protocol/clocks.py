@@ -14,6 +14,7 @@ from __future__ import annotations
 import ctypes
 import gc
 import math
+import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -42,6 +43,8 @@ RECORDED = 32
 """Launches of a recording: 0.1 to 1.6 ms, thousands of times the resolution of an event (32 ns on an H200)."""
 
 _INFINITY_CACHE_BYTES = 256 * _MIB  # of MI300X, behind the L2 that torch reports
+
+_set_affinity = getattr(os, "sched_setaffinity", None)  # Linux has it
 
 _MAX_BATCH = 64  # launches queued between two synchronisations; well below the depth at which CUDA blocks the host
 _LONGEST_REASON = 200  # characters
@@ -137,7 +140,7 @@ def clock_for(target: str) -> Clock:
 
 
 class CpuClock:
-    """The monotonic clock of the system, for kernels that return when they are done."""
+    """The monotonic clock of the system, for kernels that return when they are done; launched on one core."""
 
     name = "cpu-monotonic"
 
@@ -159,7 +162,7 @@ class CpuClock:
         """See `Clock.measure`."""
         check_launches(launches)
         samples = []
-        with no_garbage_collection():
+        with one_core(), no_garbage_collection():
             for _ in range(launches):
                 self._byte ^= 1
                 ctypes.memset(self._address, self._byte, self._size)
@@ -320,6 +323,23 @@ def check_launches(launches: int) -> None:
     """Raise ValueError for a number of launches below 1."""
     if launches < 1:
         raise ValueError(f"launches is {launches}; at least 1 is needed")
+
+
+@contextmanager
+def one_core() -> Iterator[None]:
+    """Keep this thread on one core while the context lasts, the same one in every process that may use the same cores.
+
+    Two sides of a comparison then meet the same neighbour on the core's other hardware thread (docs/gate.md, "On a CPU").
+    """
+    if _set_affinity is None:
+        yield
+        return
+    allowed = os.sched_getaffinity(0)
+    _set_affinity(0, {max(allowed)})
+    try:
+        yield
+    finally:
+        _set_affinity(0, allowed)
 
 
 @contextmanager
