@@ -6,18 +6,22 @@ caller never creates a CUDA or HIP context of its own.
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import hashlib
 import importlib.metadata
+import importlib.util
 import json
 import os
 import platform
 import re
+import runpy
 import shutil
 import subprocess
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 from tilegate import __version__
 from tilegate.files import UsageError
@@ -85,7 +89,7 @@ def describe(target: str) -> dict[str, JSON]:
     """
     if target not in TARGETS:
         raise ValueError(f"target {target!r} is unknown; choose one of {', '.join(TARGETS)}")
-    torch = probe_torch()
+    torch = torch_build() if target == "cpu" else probe_torch()
     environment: dict[str, JSON] = {
         "target": target,
         "machine": machine(),
@@ -109,6 +113,19 @@ def fingerprint(environment: Mapping[str, JSON]) -> str:
     paths = _COMPARED_EVERYWHERE + (_COMPARED_ON_THE_CPU if environment.get("target") == "cpu" else ())
     compared = {path: _at(environment, path) for path in paths}
     return hashlib.sha256(json.dumps(compared, sort_keys=True).encode()).hexdigest()
+
+
+def torch_build() -> dict[str, JSON]:
+    """Return the version of torch and what it was built for, read from its files: importing it takes seconds.
+
+    Returns:
+        ``{"torch", "cuda", "rocm": version or None}``; None where there is no torch, or its files say nothing.
+    """
+    said: Mapping[str, Any] = {}
+    spec = importlib.util.find_spec("torch")
+    with contextlib.suppress(Exception):
+        said = runpy.run_path(str(Path(str(spec and spec.origin)).with_name("version.py")))
+    return {name: _text(said.get(key)) for name, key in (("torch", "__version__"), ("cuda", "cuda"), ("rocm", "hip"))}
 
 
 @functools.cache
@@ -264,7 +281,7 @@ def _read(path: str) -> str | None:
         return None
 
 
-def _text(value: JSON) -> str | None:
+def _text(value: object) -> str | None:
     return value if isinstance(value, str) else None
 
 

@@ -29,6 +29,22 @@ def test_says_what_the_cpu_target_runs_on(described):
     json.dumps(described)
 
 
+def test_the_cpu_target_reads_of_torch_what_importing_it_would_tell(described, tmp_path, monkeypatch):
+    imported = environment.probe_torch.__wrapped__()
+    assert environment.torch_build() == {name: imported[name] for name in ("torch", "cuda", "rocm")}
+    assert described["versions"]["torch"] == imported["torch"]
+    (tmp_path / "torch").mkdir()
+    for version in ("", "raise SystemError", "__version__ = 2"):
+        (tmp_path / "torch/__init__.py").touch()
+        (tmp_path / "torch/version.py").write_text(version)
+        with monkeypatch.context() as patch:
+            patch.setattr(sys, "path", [str(tmp_path)])
+            patch.delitem(sys.modules, "torch", raising=False)
+            assert environment.torch_build() == {"torch": None, "cuda": None, "rocm": None}
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
+    assert environment.torch_build()["torch"] is None
+
+
 def test_holds_no_host_or_user_name(described):
     text = json.dumps(described)
     for name in (platform.node(), getpass.getuser(), str(Path.home())):
