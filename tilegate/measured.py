@@ -33,7 +33,7 @@ class Measured:
         disturbed: how many pairs do not count, by reason.
         pairs: how many pairs there are, the disturbed ones included.
         bias: expected standard deviation of a replicate's bias, in log ratio.
-        base_seconds, head_seconds: medians over the turns of the pairs that count; None if there are none.
+        base_seconds, head_seconds: medians over the turns (`of_turns`) of the pairs that count; None if there are none.
         turns: of each replicate of both stages, the seconds of base's and of head's turns, pair by pair (`of_turns`).
     """
 
