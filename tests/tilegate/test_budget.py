@@ -60,7 +60,7 @@ def test_suspects_come_by_slowdown_a_second_then_the_faster_then_the_noisy():
     }
     costs = dict.fromkeys(cases, 0.1) | {"dear noisy": 0.2, "much slower, dear": 1.0}
     timing = SimpleNamespace(
-        record=SimpleNamespace(cases=cases), config=CONFIG, budget=_budget(1000, costs)
+        record=SimpleNamespace(cases=cases), config=CONFIG, budget=_budget(1000, costs), target="cuda"
     )  # fmt: skip
     steps = {name: Step("confirm", 2, 16) for name in cases}
     assert list(rounds._within_budget(timing, "confirm", steps)) == [
