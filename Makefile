@@ -20,8 +20,8 @@ setup: ## Create or update .venv (keeps a torch that is already there)
 doctor: setup ## Show what this machine can measure and what is missing
 	@$(BIN)/tilegate doctor
 
-test: setup ## Run the tests; ARGS="-k name" narrows them
-	$(BIN)/python -m pytest $(ARGS)
+test: setup ## Run the tests, several at a time; ARGS="-k name" narrows them, ARGS="-n 0" runs one after the other
+	$(BIN)/python -m pytest -n auto --dist loadfile $(ARGS)
 
 test-thorough: setup ## Run the tests that take minutes: every workflow, faults planted in kernels and calls, sanitizers
 	$(BIN)/python -m pytest -m thorough $(ARGS)
