@@ -321,3 +321,13 @@ def test_both_sides_of_a_comparison_take_their_turns_on_one_core_which_is_given_
     with pytest.raises(ZeroDivisionError):
         clock.measure(lambda: 1 // 0, 1)
     assert os.sched_getaffinity(0) == allowed
+
+
+@pytest.mark.parametrize("made", [clock_for, call_clock_for])
+def test_times_are_taken_where_no_core_can_be_chosen(made, monkeypatch):
+    def forbidden(process, cores):
+        raise PermissionError
+
+    for found in (forbidden, None):
+        monkeypatch.setattr(clocks, "_set_affinity", found)
+        assert made("cpu").measure(lambda: None, 2)[0] > 0

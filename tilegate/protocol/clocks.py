@@ -16,7 +16,7 @@ import gc
 import math
 import os
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from time import perf_counter_ns
@@ -331,16 +331,19 @@ def one_core() -> Iterator[None]:
     """Keep this thread on one core while the context lasts, the same one in every process that may use the same cores.
 
     Two sides of a comparison then meet the same neighbour on the core's other hardware thread (docs/gate.md, "On a CPU").
+    Where the system has no such thing or forbids it, times are noisier and as right.
     """
     if _set_affinity is None:
         yield
         return
     allowed = os.sched_getaffinity(0)
-    _set_affinity(0, {max(allowed)})
+    with suppress(OSError):
+        _set_affinity(0, {max(allowed)})
     try:
         yield
     finally:
-        _set_affinity(0, allowed)
+        with suppress(OSError):
+            _set_affinity(0, allowed)
 
 
 @contextmanager
