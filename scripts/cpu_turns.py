@@ -1,4 +1,4 @@
-"""How noisy a pair of turns is on this CPU, for several ways of taking them: the table of docs/gate.md, "On a CPU".
+"""How noisy a pair of turns is on this CPU, for several ways of taking them: of which docs/gate.md, "On a CPU", has a table.
 
     python scripts/cpu_turns.py [--pairs 256]
 
@@ -68,12 +68,11 @@ def main() -> None:
     for _ in range(2):
         ours, theirs = fresh.Pipe()
         fresh.Process(target=side, args=(theirs,), daemon=True).start()
+        theirs.close()  # else nobody would notice that it died
         sides.append(ours)
     for screen in range(screens):
-        for (
-            core,
-            alternating,
-        ), taken in TAKEN.items():  # by turns: the machine is quieter at some times than at others
+        # By turns: the machine is quieter at some times than at others.
+        for (core, alternating), taken in TAKEN.items():
             taken.extend(pair(sides, core, alternating, bool(number % 2)) for number in range(SCREEN))
         print(f"\r{screen + 1}/{screens}", end="", file=sys.stderr, flush=True)
     for asked in sides:

@@ -53,6 +53,7 @@ from typing import Any
 import numpy as np
 
 from tilegate.protocol import call_clock_for, clock_for, recorded
+from tilegate.protocol.clocks import one_core
 
 ROOT = Path(__file__).resolve().parent.parent
 
@@ -570,12 +571,8 @@ class Bench:
 
     def _pinned(self, turn: Turn) -> list[float]:
         """Take a turn on one core, which both processes choose alike."""
-        allowed = os.sched_getaffinity(0)
-        os.sched_setaffinity(0, {max(allowed)})
-        try:
+        with one_core():
             return turn()
-        finally:
-            os.sched_setaffinity(0, allowed)
 
     def _host(self, run: Callable[[], object], launches: int) -> float:
         self._flush()

@@ -1,3 +1,3 @@
 """Measures a kernel library commit against commit, and judges whether something got slower."""
 
-__version__ = "0.1.0"
+__version__ = "0.2.0"

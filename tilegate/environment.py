@@ -122,9 +122,10 @@ def torch_build() -> dict[str, JSON]:
         ``{"torch", "cuda", "rocm": version or None}``; None where there is no torch, or its files say nothing.
     """
     said: Mapping[str, Any] = {}
-    spec = importlib.util.find_spec("torch")
     with contextlib.suppress(Exception):
-        said = runpy.run_path(str(Path(str(spec and spec.origin)).with_name("version.py")))
+        spec = importlib.util.find_spec("torch")
+        if spec is not None and spec.origin is not None:
+            said = runpy.run_path(str(Path(spec.origin).with_name("version.py")))
     return {name: _text(said.get(key)) for name, key in (("torch", "__version__"), ("cuda", "cuda"), ("rocm", "hip"))}
 
 
@@ -157,9 +158,14 @@ def machine() -> dict[str, JSON]:
         "architecture": platform.machine(),
         "kernel": platform.release(),
         "cpu": cpu_model(),
-        "cores": len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count(),
+        "cores": available_cores(),
         "memory_bytes": _memory_bytes(),
     }
+
+
+def available_cores() -> int:
+    """Return how many cores this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def cpu_model() -> str:

@@ -163,7 +163,7 @@ def of_turns(pairs: Pairs, target: str) -> tuple[stats.Array, stats.Array]:
     """Return the seconds of base's and of head's turn of every pair, whose ratio is what the pair says.
 
     The medians of the turns' launches. On the CPU, where the two sides alternate launch by launch, the pair's ratio is the
-    median of the ratios of neighbouring launches instead, and both seconds are moved by half of the difference.
+    median of the ratios of neighbouring launches instead, around the geometric mean of both medians.
 
     Args:
         pairs: at least one.
@@ -173,8 +173,8 @@ def of_turns(pairs: Pairs, target: str) -> tuple[stats.Array, stats.Array]:
     base, head = map(stats.medians, turns)
     if target != "cpu":
         return base, head
-    moved = np.exp((stats.medians_of_ratios(*turns) - np.log(head / base)) / 2)
-    return base / moved, head * moved
+    centre, half = np.sqrt(base * head), np.exp(stats.medians_of_ratios(*turns) / 2)
+    return centre / half, centre * half
 
 
 def _replicate(pairs: Pairs, base: stats.Array, head: stats.Array) -> Replicate:

@@ -1,7 +1,8 @@
 """Statistics of paired measurements: pure functions, deterministic, free of files and devices.
 
 The unit is the log ratio of one pair, d = ln(head's seconds / base's), as `tilegate.measured` takes it from launches.
-Positive is slower. Nothing is assumed of the noise of d but that it is symmetric; all tests and intervals hold exactly for small samples.
+Positive is slower. Nothing is assumed of the noise of d but that it is symmetric; all tests and intervals hold exactly for
+small samples.
 """
 
 from __future__ import annotations

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import itertools
 
+import numpy as np
 import pytest
 
 import tilekernels
-from benchmarks.calls import Attention
+from benchmarks.calls import CALLERS, Attention
 from tilegate.protocol import WrongResult, call_clock_for, recorded, selection
 
-CASES = list(itertools.product(*Attention.params))
+CASES = list(itertools.product(CALLERS, Attention.params[1]))  # those of larger tiers, too
 
 
 def _set_up(case: tuple[str, str]) -> Attention:
@@ -46,6 +47,15 @@ def test_new_lengths_are_new_to_the_library_and_same_ones_are_not(monkeypatch):
     assert len(set(seen[:100])) == 100
     assert len(set(seen[100:])) == 1
     assert all(rows % 2 and keys % 2 for rows, keys in seen)  # kernels are compiled by way of even lengths
+
+
+@pytest.mark.parametrize("caller", CALLERS)
+def test_new_lengths_come_once_and_four_in_a_row_have_one_of_each_quarter_of_the_keys(caller):
+    lengths = CALLERS[caller].lengths("new")
+    assert len(set(lengths)) == len(lengths) >= 256
+    keys = np.array([keys for _, keys in lengths]).reshape(-1, 4)
+    assert (keys.max(axis=0)[:-1] <= keys.min(axis=0)[1:]).all()
+    assert (np.diff(keys, axis=0) < 0).any()  # not in order within a quarter
 
 
 @pytest.mark.parametrize("case", CASES, ids=" ".join)

@@ -14,7 +14,7 @@ def toy_surroundings(tmp_path_factory, monkeypatch):
     (folder / "run").mkdir()
     monkeypatch.setenv("XDG_RUNTIME_DIR", str(folder / "run"))
     monkeypatch.setenv("PYTHONPATH", str(toy_repository.VIRTUAL_TIME))
-    # Asking torch takes seconds, and no answer of it matters here.
+    # Asking torch for devices takes seconds, and no answer of it matters here.
     monkeypatch.setattr(environment, "probe_torch", lambda: toy_repository.NO_TORCH)
 
 

@@ -45,9 +45,15 @@ def test_an_unknown_case_is_taken_to_cost_what_others_do():
     assert budget.cost("c", 10) == pytest.approx(1)
 
 
-def test_suspects_come_by_slowdown_a_second_then_the_faster_then_the_noisy():
+@pytest.mark.parametrize(("target", "launches"), [("cuda", [1.0]), ("cpu", [1.0, 20.0, 300.0])])
+def test_suspects_come_by_slowdown_a_second_then_the_faster_then_the_noisy(target, launches):
     def screened(ratio, scatter=0.0):
-        pairs = [{"order": i % 2, "base": [1.0], "head": [ratio * math.exp(scatter * (-1) ** i)]} for i in range(8)]
+        slower = [ratio * math.exp(scatter * (-1) ** i) for i in range(8)]
+        # One launch of the head is fast, so that medians show another ratio than neighbours.
+        pairs = [
+            {"order": 0, "base": launches, "head": [s * t * (0.01 if t == 20.0 else 1) for t in launches]}
+            for s in slower
+        ]
         return {"replicates": [{"stage": "screen", "pairs": pairs}]}
 
     cases = {
@@ -60,7 +66,7 @@ def test_suspects_come_by_slowdown_a_second_then_the_faster_then_the_noisy():
     }
     costs = dict.fromkeys(cases, 0.1) | {"dear noisy": 0.2, "much slower, dear": 1.0}
     timing = SimpleNamespace(
-        record=SimpleNamespace(cases=cases), config=CONFIG, budget=_budget(1000, costs), target="cuda"
+        record=SimpleNamespace(cases=cases), config=CONFIG, budget=_budget(1000, costs), target=target
     )  # fmt: skip
     steps = {name: Step("confirm", 2, 16) for name in cases}
     assert list(rounds._within_budget(timing, "confirm", steps)) == [

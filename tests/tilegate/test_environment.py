@@ -8,6 +8,7 @@ import platform
 import stat
 import subprocess
 import sys
+from importlib.machinery import ModuleSpec
 from pathlib import Path
 
 import pytest
@@ -41,7 +42,11 @@ def test_the_cpu_target_reads_of_torch_what_importing_it_would_tell(described, t
             patch.setattr(sys, "path", [str(tmp_path)])
             patch.delitem(sys.modules, "torch", raising=False)
             assert environment.torch_build() == {"torch": None, "cuda": None, "rocm": None}
+    monkeypatch.chdir(tmp_path / "torch")
+    (tmp_path / "torch/version.py").write_text("__version__ = 'a file that happens to be in the working directory'")
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
+    assert environment.torch_build()["torch"] is None
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: ModuleSpec(name, None))  # a folder without __init__.py
     assert environment.torch_build()["torch"] is None
 
 

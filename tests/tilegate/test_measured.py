@@ -2,6 +2,7 @@
 
 import copy
 import dataclasses
+import math
 
 import numpy as np
 import pytest
@@ -325,6 +326,17 @@ def test_on_the_cpu_neighbouring_launches_are_compared_and_elsewhere_medians(lau
     # Whatever slows two neighbours alike is no difference between them.
     ours, theirs = (of[0] for of in of_turns([{"base": base * slower, "head": head * slower}], "cpu"))
     assert np.log(theirs / ours) == pytest.approx(ratio, abs=1e-9)
+
+
+def test_what_is_judged_are_neighbours_on_the_cpu_and_medians_elsewhere():
+    built = case(seed=3)
+    for replicate in built["replicates"]:
+        for pair in replicate["pairs"]:
+            pair |= {"base": [1.0, 2.0, 9.0], "head": [2.0, 9.0, 1.0]}
+    for target, ratio in (("cpu", math.log(2)), ("cuda", 0.0)):
+        for replicate in (found := measured(built, CONFIG, target)).screen:
+            assert replicate.ratios == pytest.approx(ratio)
+        assert math.log(found.head_seconds / found.base_seconds) == pytest.approx(ratio)
 
 
 def test_recorded_launches_and_calls_have_a_bias_of_their_own():

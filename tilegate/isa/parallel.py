@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import contextlib
-import os
 from collections.abc import Callable, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from typing import TypeVar
 
+from tilegate.environment import available_cores
 from tilegate.files import UsageError
 from tilegate.isa.lowering import Lowering, LoweringError
 from tilegate.progress import Reporter
@@ -41,7 +41,7 @@ def in_parallel(
         at_most: how many at once, however many cores there are.
     """
     results: dict[int, Result] = {}
-    with ThreadPoolExecutor(max(1, min(_cores(), at_most, len(jobs)))) as pool:
+    with ThreadPoolExecutor(max(1, min(available_cores(), at_most, len(jobs)))) as pool:
         running: dict[Future[Result], int] = {pool.submit(act, job): index for index, job in enumerate(jobs)}
         try:
             pending = set(running)
@@ -85,7 +85,3 @@ def with_progress(name: str, doing: str, survey: Callable[[Say], Result]) -> Res
     except LoweringError as error:
         what = "has no kernels to list" if error.kind == MISSING else "cannot list its kernels"
         raise UsageError(f"the suite {what}: {error}") from None
-
-
-def _cores() -> int:
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1

@@ -33,8 +33,7 @@ _MIB = 1 << 20
 # which the host queues the launch.
 _DEVICE_FLUSH_BYTES = 512 * _MIB
 # The CPU's caches are flushed alike, up to a size that takes a millisecond: several times a core's own caches. Of a larger
-# last-level cache others use a part, and a virtual machine may get a sliver; flushed to twice its size (64 MiB), pairs
-# scatter no less (docs/gate.md, "On a CPU").
+# last-level cache others use a part, and a virtual machine may get a sliver (docs/gate.md, "On a CPU").
 _CPU_FLUSH_LIMIT = 16 * _MIB
 _CPU_CACHE_DEFAULT = 32 * _MIB
 
