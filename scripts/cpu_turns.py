@@ -1,4 +1,4 @@
-"""How noisy a pair of turns is on this CPU, for several ways of taking them: of which docs/gate.md, "On a CPU", has a table.
+"""How noisy a pair of turns is on this CPU, for several ways of taking them. docs/gate.md, "On a CPU", shows some.
 
     python scripts/cpu_turns.py [--pairs 256]
 
@@ -27,7 +27,6 @@ from tilegate.protocol import clocks  # noqa: E402
 CASE = ("cpu-g7-d128-s96", "adaptive")
 LAUNCHES = 8  # a turn
 SCREEN = 8  # pairs
-TAKEN = {(core, alternating): [] for core in ("any", "one") for alternating in (False, True)}
 COUNTS = {
     "the medians": lambda base, head: np.log(np.median(head, axis=1) / np.median(base, axis=1)),
     "the fastest": lambda base, head: np.log(np.min(head, axis=1) / np.min(base, axis=1)),
@@ -64,6 +63,7 @@ def main() -> None:
     parser.add_argument("--pairs", type=int, default=256, help="at least 64 (default: 256, three minutes)")
     screens = max(64, parser.parse_args().pairs) // SCREEN
     print(f"{environment.cpu_model()}, load {os.getloadavg()[0]:.1f} before", file=sys.stderr)
+    ways = {(core, alternating): [] for core in ("any", "one") for alternating in (False, True)}
     fresh, sides = multiprocessing.get_context("spawn"), []
     for _ in range(2):
         ours, theirs = fresh.Pipe()
@@ -72,7 +72,7 @@ def main() -> None:
         sides.append(ours)
     for screen in range(screens):
         # By turns: the machine is quieter at some times than at others.
-        for (core, alternating), taken in TAKEN.items():
+        for (core, alternating), taken in ways.items():
             taken.extend(pair(sides, core, alternating, bool(number % 2)) for number in range(SCREEN))
         print(f"\r{screen + 1}/{screens}", end="", file=sys.stderr, flush=True)
     for asked in sides:
@@ -80,7 +80,7 @@ def main() -> None:
     print(f", load {os.getloadavg()[0]:.1f} after", file=sys.stderr)
     print("| cores | turns of 8 launches | what counts | a pair | a screen of 8 pairs |")
     print("|---|---|---|--:|--:|")
-    for (core, alternating), taken in TAKEN.items():
+    for (core, alternating), taken in ways.items():
         for what, ratios_of in COUNTS.items():
             ratios = ratios_of(*(np.array(of_side) for of_side in zip(*taken, strict=True)))
             robust = 1.4826 * np.median(np.abs(ratios - np.median(ratios)))

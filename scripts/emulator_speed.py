@@ -41,7 +41,7 @@ Kernel = tuple[str, str, Artifact]
 def main() -> None:
     """Measure, and print Markdown."""
     torch.set_num_threads(1)  # as in the workers of `tilegate emulate`
-    cores = len(os.sched_getaffinity(0))
+    cores = environment.available_cores()
     print(
         f"{environment.cpu_model()}, {cores} cores, {emulator.toolchain().version}, tilegate {tilegate.__version__}\n"
     )

@@ -41,8 +41,8 @@ def medians_of_ratios(base: Sequence[Sequence[float]], head: Sequence[Sequence[f
         ValueError: unequal numbers, or a time that is not positive and finite.
     """
     found = []
-    for theirs, ours in zip(base, head, strict=True):
-        times = np.array([theirs, ours], dtype=np.float64)
+    for turns in zip(base, head, strict=True):
+        times = np.array(turns, dtype=np.float64)
         if not (np.isfinite(times) & (times > 0)).all():
             raise ValueError("every time must be a positive finite number of seconds")
         found.append(np.median(np.log(times[1] / times[0])))

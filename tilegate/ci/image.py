@@ -62,10 +62,8 @@ def build(folder: Path, environment: Mapping[str, str] = os.environ) -> str:
     base_of(folder / "Dockerfile")
     repository, commit = (_needed(environment, name) for name in ("GITHUB_REPOSITORY", "GITHUB_SHA"))
     tag = f"{REGISTRY}/{repository.lower()}-bench:{commit[:12]}"
-    labels = {
-        "source": f"{_server(environment)}/{repository}",
-        "revision": commit,
-    }  # by the first the registry knows the repository
+    # By the first of these the registry knows the repository.
+    labels = {"source": f"{_server(environment)}/{repository}", "revision": commit}
     words = [word for key, value in labels.items() for word in ("--label", f"org.opencontainers.image.{key}={value}")]
     clean = {key: value for key, value in environment.items() if key != TOKEN_VARIABLE}
     _docker(["build", "--pull", "--tag", tag, *words, str(folder)], clean)

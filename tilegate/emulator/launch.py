@@ -24,6 +24,7 @@ from tilegate.emulator.places import Places
 from tilegate.emulator.program import Program
 from tilegate.emulator.source import Parameter
 from tilegate.emulator.toolchain import EmulatorError
+from tilegate.environment import available_cores
 
 if TYPE_CHECKING:
     import numpy as np
@@ -237,7 +238,7 @@ def _processes(program: Program, workgroups: int, wanted: int | None) -> int:
         raise ValueError(f"processes must be at least 1, got {wanted}")
     if program.traced or program.atomics:
         return 1
-    return max(1, min(workgroups, wanted or len(os.sched_getaffinity(0))))
+    return max(1, min(workgroups, wanted or available_cores()))
 
 
 def _difference(parameter: Parameter, one: Mapping[str, Any], two: Mapping[str, Any]) -> str | None:
