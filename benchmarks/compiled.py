@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from benchmarks import kernels
-from tilegate.protocol import tracked
+from tilegate import tracked
 
 ARCH = "gfx942"
 

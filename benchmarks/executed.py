@@ -6,7 +6,8 @@ Only in the tiers pr and full: where kernels changed, a commit takes half a minu
 from __future__ import annotations
 
 from benchmarks import emulated, kernels
-from tilegate.protocol import selection, tracked
+from tilegate import tracked
+from tilegate.protocol import selection
 
 ARCH = "gfx942"
 

@@ -33,7 +33,7 @@ from benchmarks import reference  # noqa: E402
 from benchmarks.inputs import qkv  # noqa: E402
 from benchmarks.problems import problem  # noqa: E402
 from benchmarks.workloads import Workload  # noqa: E402
-from tilegate.environment import describe  # noqa: E402
+from tilegate.measuring.environment import describe  # noqa: E402
 from tilegate.protocol import WrongResult, clock_for, selection  # noqa: E402
 
 _GPU_LENGTHS = (1024, 2048, 4096, 8192, 16384, 32768, 4097)

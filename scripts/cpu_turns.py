@@ -21,7 +21,8 @@ sys.path[:0] = [str(Path(__file__).parents[1])]  # `benchmarks` is not installed
 os.environ |= {"TILEGATE_TARGET": "cpu", "TILEGATE_TIER": "smoke"}
 
 from benchmarks.attention import Forward  # noqa: E402
-from tilegate import environment, stats  # noqa: E402
+from tilegate.judging import stats  # noqa: E402
+from tilegate.measuring import environment  # noqa: E402
 from tilegate.protocol import clocks  # noqa: E402
 
 CASE = ("cpu-g7-d128-s96", "adaptive")

@@ -20,8 +20,9 @@ sys.path[:0] = [str(Path(__file__).parents[1])]  # `benchmarks` is not installed
 
 import tilegate  # noqa: E402
 from benchmarks import emulated, kernels  # noqa: E402
-from tilegate import emulator, environment  # noqa: E402
+from tilegate import emulator, tools  # noqa: E402
 from tilegate.emulate import trial  # noqa: E402
+from tilegate.measuring import environment  # noqa: E402
 from tilegate.protocol import Artifact  # noqa: E402
 
 ARCHS = ("gfx942", "gfx90a")
@@ -41,7 +42,7 @@ Kernel = tuple[str, str, Artifact]
 def main() -> None:
     """Measure, and print Markdown."""
     torch.set_num_threads(1)  # as in the workers of `tilegate emulate`
-    cores = environment.available_cores()
+    cores = tools.available_cores()
     print(
         f"{environment.cpu_model()}, {cores} cores, {emulator.toolchain().version}, tilegate {tilegate.__version__}\n"
     )

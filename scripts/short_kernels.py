@@ -646,7 +646,7 @@ def row(way: str, found: list[dict[str, Any]]) -> str:
 
 def centre(one: dict[str, Any], shape: str, way: str) -> float:
     """The replicate's estimate of ln(B / A): Hodges-Lehmann."""
-    from tilegate.stats import hodges_lehmann  # noqa: PLC0415 - not needed by a worker
+    from tilegate.judging.stats import hodges_lehmann  # noqa: PLC0415 - not needed by a worker
 
     return hodges_lehmann(np.array([math.log(b / a) for _, a, b, _ in one[shape][way]]))
 

@@ -3,7 +3,8 @@
 import pytest
 from hypothesis import settings
 
-from tilegate.environment import available_cores, probe_torch
+from tilegate.measuring.environment import probe_torch
+from tilegate.tools import available_cores
 
 # A loaded machine is no failure: no test asserts how long something takes.
 settings.register_profile("tilekernels", deadline=None)

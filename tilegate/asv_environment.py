@@ -21,7 +21,7 @@ from asv.console import log
 from asv.environment import Environment, EnvironmentUnavailable
 
 import tilegate
-from tilegate.environment import NoDeviceError, describe, probe_torch
+from tilegate.measuring.environment import NoDeviceError, describe, probe_torch
 from tilegate.protocol.origin import ROOT_VARIABLE
 from tilegate.protocol.selection import LISTING_VARIABLE
 

@@ -11,6 +11,7 @@ import shlex
 import sys
 import traceback
 from collections.abc import Sequence
+from types import ModuleType
 
 from tilegate import __version__
 from tilegate.files import UsageError
@@ -27,6 +28,7 @@ _COMMANDS = {
     "isa": "show what the compiler made of every kernel, for chips that need not be here",
     "emulate": "execute kernels for chips that are not here, and check what they compute",
 }
+_ROOMS = ("ci", "isa", "emulate")  # commands of many modules, each a package of its own
 _DESCRIPTION = "Decides whether a change made a kernel slower: by measuring both revisions in turns on one device."
 _EPILOG = """\
 start here:
@@ -56,7 +58,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     wanted = next((argument for argument in arguments if not argument.startswith("-")), None)
     for name, summary in _COMMANDS.items():
         if name == wanted:
-            importlib.import_module(f"tilegate.{name}").add_parser(subparsers)
+            _module(name).add_parser(subparsers)
         else:
             subparsers.add_parser(name, help=summary)
     args = parser.parse_args(arguments)
@@ -64,7 +66,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     if isinstance(sys.stdout, io.TextIOWrapper):
         sys.stdout.reconfigure(errors="backslashreplace")  # a verdict is shown on an ASCII terminal as well
     try:
-        status = int(importlib.import_module(f"tilegate.{args.command}").run(args))
+        status = int(_module(args.command).run(args))
         sys.stdout.flush()
     except UsageError as error:
         print(f"tilegate: {error}", file=sys.stderr)
@@ -81,6 +83,11 @@ def main(argv: Sequence[str] | None = None) -> int:
         print("tilegate: stopped without a verdict, by a defect of tilegate; please report it", file=sys.stderr)
         return EXIT_FAILED
     return status
+
+
+def _module(command: str) -> ModuleType:
+    room = command if command in _ROOMS else f"commands.{command}"
+    return importlib.import_module(f"tilegate.{room}")
 
 
 def _drop_output() -> None:

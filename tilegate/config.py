@@ -16,10 +16,9 @@ from dataclasses import dataclass, field
 from pathlib import PurePosixPath
 from typing import Any
 
-from tilegate.emulator import SUPPORTED
 from tilegate.files import UsageError, shown
+from tilegate.protocol.selection import EMULATED, TARGETS
 
-TARGETS = ("cpu", "cuda", "hip")
 BIASED = (*TARGETS, "recorded", "call")
 
 _LONGEST = 86_400.0  # seconds; a timeout beyond a day is a typing error
@@ -297,8 +296,8 @@ def _value(key: str, value: object, where: str) -> object:
             raise UsageError(f"{where}: {key} must be a list of globs such as ['attention.*'], not {shown(value)}")
         return tuple(value)
     if key == "emulate":
-        if not isinstance(value, list | tuple) or not all(arch in SUPPORTED for arch in value):
-            raise UsageError(f"{where}: {key} must be a list of {', '.join(SUPPORTED)}, not {shown(value)}")
+        if not isinstance(value, list | tuple) or not all(arch in EMULATED for arch in value):
+            raise UsageError(f"{where}: {key} must be a list of {', '.join(EMULATED)}, not {shown(value)}")
         return tuple(dict.fromkeys(value))
     readers = {"noise_profile": _path, "bias": _bias, "overrides": _overrides}
     if key in readers:

@@ -11,8 +11,9 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from types import FrameType
 
-from tilegate import environment, files, trees
+from tilegate import files
 from tilegate.files import UsageError
+from tilegate.measuring import environment, trees
 
 _LONGEST_BUDGET = 10_000.0  # minutes; a week
 

@@ -36,7 +36,8 @@ import figures  # noqa: E402
 import gate_simulation  # noqa: E402
 import rivals  # noqa: E402
 
-from tilegate import config, decision, files, noise, stats  # noqa: E402
+from tilegate import config, files  # noqa: E402
+from tilegate.judging import decision, noise, stats  # noqa: E402
 
 OUT = ROOT / "docs" / "gate-proof" / "simulation.json"
 SEED = 20261129

@@ -12,10 +12,10 @@ from benchmarks import emulated, kernels
 from tilegate import emulator
 from tilegate.config import load_config
 from tilegate.emulate.survey import survey
-from tilegate.isa.lowering import Lowering
-from tilegate.isa.store import Store
+from tilegate.lowering.lowering import Lowering
+from tilegate.lowering.store import Store
+from tilegate.measuring.session import stage
 from tilegate.protocol import Artifact, WrongResult
-from tilegate.session import stage
 
 ROOT = Path(__file__).parents[2]
 ARCH, KERNEL = "gfx942", "forward bfloat16 d128 causal 128x64 threads=512 q_in=registers"

@@ -16,9 +16,9 @@ from tilegate import emulator
 from tilegate.config import load_config
 from tilegate.emulate.survey import Kernel, survey
 from tilegate.emulate.table import findings_of
-from tilegate.isa.lowering import Lowering
-from tilegate.isa.store import default_store
-from tilegate.session import stage
+from tilegate.lowering.lowering import Lowering
+from tilegate.lowering.store import default_store
+from tilegate.measuring.session import stage
 
 ROOT = Path(__file__).parents[2]
 ARCHS = ("gfx942", "gfx90a")

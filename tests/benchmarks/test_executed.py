@@ -7,8 +7,7 @@ import importlib
 import pytest
 
 from benchmarks import emulated, executed, kernels
-from tilegate import emulator
-from tilegate.protocol import tracked
+from tilegate import emulator, tracked
 
 ID = next(iter(kernels.configurations(executed.ARCH)))
 

@@ -11,7 +11,8 @@ import numpy as np
 import pytest
 from rich.console import Console
 
-from tilegate import files, judge
+from tilegate import files
+from tilegate.judging import judge
 
 ROOT = Path(__file__).parents[2]
 GATES = ROOT / "tests" / "data" / "h200_gates"

@@ -3,7 +3,7 @@
 import pytest
 import toy_repository
 
-from tilegate import environment
+from tilegate.measuring import environment
 
 
 @pytest.fixture

@@ -4,8 +4,8 @@ A simulated replicate takes one of those that were really measured (tests/data/h
 replacement, and a stretch of its pairs, so that what is alike in neighbouring pairs stays alike. Its sides are swapped at
 random: they run the same code, so that is as likely. A slowdown of x % multiplies one side's times by 1 + x / 100.
 
-What decides is tilegate/decision.py. Only the screen, which most cases never leave, has a twin here that takes all cases at
-once (`screen_all`); tests/tilegate/test_gate_simulation.py holds the two against each other.
+What decides is tilegate/judging/decision.py. Only the screen, which most cases never leave, has a twin here that takes all cases at
+once (`screen_all`); tests/tilegate/judging/test_gate_simulation.py holds the two against each other.
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ from pathlib import Path
 
 import numpy as np
 
-from tilegate import decision, noise, stats
 from tilegate.config import GateConfig
-from tilegate.decision import Finding, Replicate
+from tilegate.judging import decision, noise, stats
+from tilegate.judging.decision import Finding, Replicate
 
 DATA = Path(__file__).parents[1] / "data"
 # File, and which of the expected biases is that of launches timed so.

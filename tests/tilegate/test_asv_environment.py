@@ -186,7 +186,7 @@ def test_another_python_is_refused(asv):
     ],
 )
 def test_a_target_that_is_not_here_is_refused(monkeypatch, target, facts, message):
-    monkeypatch.setattr("tilegate.environment.probe_torch", lambda: facts)
+    monkeypatch.setattr("tilegate.measuring.environment.probe_torch", lambda: facts)
     with pytest.raises(EnvironmentUnavailable, match=message):
         asv_environment._surroundings(target)
 

@@ -63,7 +63,7 @@ def test_errors_become_exit_codes(monkeypatch, tmp_path, capsys):
 
     # Anything unforeseen must not end as Python's 1, which means "regressed".
     for error, status in ((UsageError("no"), 2), (KeyboardInterrupt(), 130), (OSError("full"), 70), (KeyError(), 70)):
-        monkeypatch.setattr("tilegate.gate.run", raising(error))
+        monkeypatch.setattr("tilegate.commands.gate.run", raising(error))
         assert cli.main(arguments) == status
     said = capsys.readouterr().err
     assert "interrupted" in said

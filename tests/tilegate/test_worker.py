@@ -15,10 +15,10 @@ import toy_repository
 
 import tilegate
 from tilegate.config import load_config
+from tilegate.failures import SkippedError, explain
 from tilegate.files import UsageError
+from tilegate.measuring.session import Crew, Worker, WorkerError, stage
 from tilegate.protocol import Artifact, WrongResult, WrongTreeError, digest
-from tilegate.session import Crew, Worker, WorkerError, stage
-from tilegate.worker.failures import SkippedError, explain
 
 TOTAL = "sums.Total.latency_total(1000)"
 
@@ -291,7 +291,7 @@ def test_a_worker_and_what_it_started_end_when_the_gate_is_killed(tree, tmp_path
     code = f"""
 from pathlib import Path
 from tilegate.config import load_config
-from tilegate.session import Worker, stage
+from tilegate.measuring.session import Worker, stage
 tree = Path({str(tree)!r})
 config = load_config((tree / "pyproject.toml").read_text())
 staged = stage(tree.parent / "work" / "base", config, exported=tree, suite_root=tree / "toybench", target="cpu", tier="smoke")
@@ -405,7 +405,7 @@ PIPE = "\nimport os, sys\npipe = int(sys.argv[2])\n"
     ids=["writes", "floods", "forges", "closes"],
 )
 def test_code_that_meddles_with_the_pipe_is_found_out(start, tree, monkeypatch, code, message):
-    monkeypatch.setattr("tilegate.replies.LONGEST", 1 << 20)
+    monkeypatch.setattr("tilegate.measuring.replies.LONGEST", 1 << 20)
     with (tree / toy_repository.KERNELS).open("a") as file:
         file.write(PIPE + code + "\n")
     with pytest.raises(WorkerError, match=message):

@@ -23,7 +23,8 @@ VIRTUAL_TIME = Path(__file__).parent / "virtual_time"
 # The command with what the tests replace in their own process, so that both describe the same environment.
 _COMMAND = """
 import sys
-from tilegate import cli, environment
+from tilegate import cli
+from tilegate.measuring import environment
 environment.probe_torch = lambda: {facts!r}
 sys.exit(cli.main(sys.argv[1:]))
 """

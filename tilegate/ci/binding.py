@@ -12,13 +12,13 @@ from dataclasses import dataclass
 from typing import Any
 from urllib.parse import quote
 
-from tilegate import waivers
 from tilegate.ci import labels
 from tilegate.ci.event import FinishedRun, Labelled, moment, run_of
 from tilegate.ci.github import Client
 from tilegate.ci.plan import measured_paths, suite_path
 from tilegate.config import GateConfig, load_config
 from tilegate.files import UsageError
+from tilegate.judging import waivers
 
 WORKFLOWS = ".github/workflows"
 WORKFLOW = f"{WORKFLOWS}/bench-pr.yml"

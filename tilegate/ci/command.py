@@ -344,8 +344,9 @@ def _publish(args: argparse.Namespace) -> int:
 
 
 def _triage(args: argparse.Namespace) -> int:
-    from tilegate import files, judge  # noqa: PLC0415
+    from tilegate import files  # noqa: PLC0415
     from tilegate.ci import github, outputs, repository, triage  # noqa: PLC0415
+    from tilegate.judging import judge  # noqa: PLC0415
 
     if not args.samples.exists():
         print("nothing was measured, so there is nothing to triage")

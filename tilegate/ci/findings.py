@@ -13,14 +13,16 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
-from tilegate import files, judge, noise, report, waivers
+from tilegate import files
 from tilegate.ci import labels, plan
 from tilegate.ci.binding import Bound
 from tilegate.files import UsageError
 from tilegate.isa import compare
 from tilegate.isa.survey import Survey
-from tilegate.markup import code, prose
-from tilegate.noise import NoiseProfile
+from tilegate.judging import judge, noise, waivers
+from tilegate.judging.noise import NoiseProfile
+from tilegate.showing import report
+from tilegate.showing.markup import code, prose
 
 LATENCY, ISA = "tilegate/latency", "tilegate/isa"
 SAMPLES_FILE, PLAN_FILE = "samples.json", "plan.json"

@@ -19,7 +19,7 @@ from urllib.parse import quote
 from tilegate.ci import container, settings
 from tilegate.ci.github import TOKEN_VARIABLE, Client
 from tilegate.files import UsageError
-from tilegate.markup import code
+from tilegate.showing.markup import code
 
 REGISTRY = "ghcr.io"
 BRANCH = "tilegate/runner-image"

@@ -21,9 +21,10 @@ from pathlib import Path
 from types import FrameType
 
 import tilegate
-from tilegate import device_lock, files
+from tilegate import files
 from tilegate.ci import container, history, repository
 from tilegate.files import UsageError
+from tilegate.measuring import device_lock
 
 EXIT_MEASURED, EXIT_NOT_MEASURED = 0, 4
 MAX_SAMPLES_BYTES = files.MAX_BYTES

@@ -13,15 +13,17 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from tilegate import __version__, trees
+from tilegate import __version__
 from tilegate.ci import repository
 from tilegate.config import GateConfig, load_config
 from tilegate.files import UsageError
-from tilegate.isa.command import document, lowering_of, run_survey
 from tilegate.isa.compare import pairs_of
-from tilegate.isa.store import default_store
+from tilegate.isa.revision import document, run_survey
 from tilegate.isa.survey import Survey, everything
 from tilegate.isa.toolchain import ToolchainError, find_toolchain
+from tilegate.lowering.revision import lowering_of
+from tilegate.lowering.store import default_store
+from tilegate.measuring import trees
 
 SCHEMA = "tilegate-plan/1"
 SCHEMA_FILE = "plan-1.json"

@@ -16,7 +16,7 @@ from tilegate.ci.findings import ISA, LATENCY, PLAN_FILE, SAMPLES_FILE, Delivery
 from tilegate.ci.github import Client
 from tilegate.ci.measure import MAX_NOISE_BYTES
 from tilegate.ci.plan import suite_path
-from tilegate.markup import code
+from tilegate.showing.markup import code
 
 _CHECKS = (LATENCY, ISA)
 _NIGHTLY = "/actions/workflows/bench-nightly.yml"

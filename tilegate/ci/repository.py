@@ -6,8 +6,8 @@ import subprocess
 from collections.abc import Mapping
 from pathlib import Path
 
-from tilegate import trees
 from tilegate.files import UsageError
+from tilegate.measuring import trees
 
 
 def git(folder: Path, *arguments: str, environment: Mapping[str, str] | None = None) -> str:

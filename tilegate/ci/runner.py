@@ -14,9 +14,9 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from tilegate import device_lock
 from tilegate.ci import container, scrub, settings
 from tilegate.files import UsageError
+from tilegate.measuring import device_lock
 
 # Chosen: a ROCm image with torch unpacks to tens of GB, and two of them lie side by side when it is replaced.
 _LEAST_FREE = 100 * 2**30

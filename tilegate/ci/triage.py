@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from tilegate.ci.github import Client
-from tilegate.markup import change, code, duration
+from tilegate.showing.markup import change, code, duration
 
 LABEL = "tilegate-regression"
 _MARKER = "<!-- tilegate regression {} -->"

@@ -7,31 +7,19 @@ import contextlib
 import json
 import sys
 import tempfile
-from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any, TypedDict, Unpack
 from urllib.parse import quote
 
-from tilegate import __version__, emulator, files, invocation, trees
+from tilegate import emulator, files, invocation
 from tilegate.emulate import table
-from tilegate.emulate.survey import ALL, SCHEMA, Kernel, missing_seam, survey
+from tilegate.emulate.revision import EXIT_ENVIRONMENT, Kernels, conclude, depth, header, identity, run_survey
+from tilegate.emulate.survey import SCHEMA
 from tilegate.files import UsageError
-from tilegate.isa.command import lowering_of
-from tilegate.isa.lowering import Lowering, LoweringError
-from tilegate.isa.parallel import with_progress
-from tilegate.isa.store import Store, default_store
-
-EXIT_PASS, EXIT_USAGE, EXIT_BROKEN, EXIT_INCONCLUSIVE, EXIT_ENVIRONMENT = 0, 2, 3, 4, 5
-
-Kernels = dict[str, tuple[Kernel, ...]]
-
-
-class Depth(TypedDict):
-    """How much of everything is executed; see `survey`."""
-
-    thorough: int
-    first: bool
-
+from tilegate.lowering.lowering import Lowering, LoweringError
+from tilegate.lowering.revision import lowering_of
+from tilegate.lowering.store import default_store
+from tilegate.measuring import trees
+from tilegate.protocol.selection import EMULATED
 
 _DESCRIPTION = """\
 Execute the HIP code of every kernel that the suite lists, lane by lane on this machine's processor, on small problems of
@@ -68,7 +56,7 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
     )
     parser.add_argument("-b", "--bench", metavar="REGEX", help="the same, anywhere on the line")
     parser.add_argument(
-        "--arch", default="gfx942", metavar="LIST", help=f"chips, separated by commas: {', '.join(emulator.SUPPORTED)} (default: gfx942)"
+        "--arch", default="gfx942", metavar="LIST", help=f"chips, separated by commas: {', '.join(EMULATED)} (default: gfx942)"
     )  # fmt: skip
     parser.add_argument("--rev", metavar="REV", help="the revision (default: WORKTREE, the files as they are)")
     parser.add_argument(
@@ -124,9 +112,9 @@ def run(args: argparse.Namespace) -> int:
 
 def _archs(text: str) -> tuple[str, ...]:
     archs = tuple(dict.fromkeys(part.strip() for part in text.split(",") if part.strip()))
-    unknown = [arch for arch in archs if arch not in emulator.SUPPORTED]
+    unknown = [arch for arch in archs if arch not in EMULATED]
     if unknown or not archs:
-        raise UsageError(f"--arch {text!r}: the emulator has {', '.join(emulator.SUPPORTED)}")
+        raise UsageError(f"--arch {text!r}: the emulator has {', '.join(EMULATED)}")
     return archs
 
 
@@ -179,57 +167,3 @@ def _diff(args: argparse.Namespace, archs: tuple[str, ...], pattern: str | None)
     if not args.base or not args.head or args.rev:
         raise UsageError("diff compares two revisions: tilegate emulate diff --base main --head HEAD")
     return compare.run_diff(args, archs, pattern)
-
-
-def header(schema: str) -> dict[str, Any]:
-    """Return how every JSON document of this command begins."""
-    return {
-        "schema": schema,
-        "tilegate": __version__,
-        "created": datetime.now(UTC).isoformat(timespec="seconds"),
-    }
-
-
-def identity(revision: trees.Revision) -> dict[str, Any]:
-    """Return a revision as the documents hold it."""
-    return {"rev": revision.rev, "commit": revision.commit, "tree": revision.tree}
-
-
-def conclude(verdicts: list[str]) -> tuple[str, int]:
-    """Return the run's verdict and exit code: the worst of its kernels, and never a pass for nothing."""
-    if not verdicts:
-        print("tilegate: no kernel matches; nothing was executed (without REGEX all are)", file=sys.stderr)
-    if "broken" in verdicts:
-        return "broken", EXIT_BROKEN
-    if not verdicts or "inconclusive" in verdicts:
-        return "inconclusive", EXIT_INCONCLUSIVE
-    return "pass", EXIT_PASS
-
-
-def depth(args: argparse.Namespace) -> Depth:
-    """Return how much of everything is executed, as `survey` takes it."""
-    return {"thorough": ALL if args.schedules == "all" else 0, "first": args.problems == "first"}
-
-
-def run_survey(
-    lowering: Lowering, archs: tuple[str, ...], store: Store, pattern: str | None, name: str, **depth: Unpack[Depth]
-) -> Kernels:
-    """Survey with progress on stderr.
-
-    Args:
-        lowering, archs, store, pattern, depth: as `survey` takes them.
-        name: of the progress.
-
-    Raises:
-        UsageError: the suite cannot list its kernels, or has no problems for them.
-    """
-    lacking = missing_seam(lowering)
-    if lacking is not None:
-        raise UsageError(lacking)
-    store.prune()
-    emulator.prune()
-    return with_progress(
-        name,
-        "generate and execute",
-        lambda say: survey(lowering, archs, store, pattern=pattern, say=say, **depth),
-    )

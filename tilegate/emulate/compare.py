@@ -12,14 +12,16 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from tilegate import emulator, files, trees
-from tilegate.emulate import command, excerpt, table
+from tilegate import emulator, files
+from tilegate.emulate import excerpt, table
+from tilegate.emulate.revision import Kernels, conclude, depth, header, identity, run_survey
 from tilegate.emulate.survey import Kernel
-from tilegate.isa.command import lowering_of
 from tilegate.isa.compare import pair
-from tilegate.isa.lowering import Lowering
-from tilegate.isa.store import default_store
-from tilegate.markup import plain
+from tilegate.lowering.lowering import Lowering
+from tilegate.lowering.revision import lowering_of
+from tilegate.lowering.store import default_store
+from tilegate.measuring import trees
+from tilegate.showing.markup import plain
 
 SCHEMA = "tilegate-emulate-diff/1"
 
@@ -129,19 +131,19 @@ def run_diff(args: argparse.Namespace, archs: tuple[str, ...], pattern: str | No
             side: trees.resolve(repository, getattr(args, side), Path(scratch, f"{side}-objects"))
             for side in ("base", "head")
         }
-        surveys: dict[str, command.Kernels] = {}
+        surveys: dict[str, Kernels] = {}
         sides: dict[str, Lowering] = {}
         with contextlib.ExitStack() as stack:
             for side, revision in revisions.items():
                 opened = lowering_of(repository, revision, revisions["base"], Path(scratch, side), store)
                 sides[side] = stack.enter_context(opened)
-                surveys[side] = command.run_survey(sides[side], archs, store, pattern, side, **command.depth(args))
+                surveys[side] = run_survey(sides[side], archs, store, pattern, side, **depth(args))
             found = [_with_source(kept, sides) for kept in pairs_of(surveys["base"], surveys["head"])]
     pairs = sorted(found, key=lambda kept: kept.badness)
-    verdict, code = command.conclude([_of_a_run(kept.verdict) for kept in pairs])
+    verdict, code = conclude([_of_a_run(kept.verdict) for kept in pairs])
     document = {
-        **command.header(SCHEMA),
-        **{side: command.identity(revision) for side, revision in revisions.items()},
+        **header(SCHEMA),
+        **{side: identity(revision) for side, revision in revisions.items()},
         "verdict": verdict,
         "exit_code": code,
         "schedules": args.schedules,
@@ -156,7 +158,7 @@ def run_diff(args: argparse.Namespace, archs: tuple[str, ...], pattern: str | No
     return code
 
 
-def pairs_of(base: command.Kernels, head: command.Kernels) -> Iterator[Pair]:
+def pairs_of(base: Kernels, head: Kernels) -> Iterator[Pair]:
     """Pair the kernels of two surveys by the cases that run them, those that none runs by id."""
     for arch in base:
         sides = [{kernel.id: kernel for kernel in found[arch]} for found in (base, head)]

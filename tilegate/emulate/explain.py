@@ -15,14 +15,15 @@ from tilegate import emulator
 from tilegate.emulate.compare import changes
 from tilegate.emulate.gating import for_amd
 from tilegate.emulate.survey import Kernel, Wanted, execute, missing_seam
-from tilegate.isa.lowering import Lowering, LoweringError
-from tilegate.isa.store import Store, default_store
+from tilegate.lowering.lowering import Lowering, LoweringError
+from tilegate.lowering.store import Store, default_store
+from tilegate.measuring.samples import Record
+from tilegate.measuring.session import Stage
 from tilegate.progress import Reporter
-from tilegate.samples import Record
-from tilegate.session import Stage
+from tilegate.protocol.selection import EMULATED
 
 RUN_SECONDS = 120.0  # for all cases together
-_MOST_LINES = 4  # of a case; schemas/samples-1.json allows 20 in all, of which `tilegate.causes` takes 12
+_MOST_LINES = 4  # of a case; schemas/samples-1.json allows 20 in all, of which `tilegate.measuring.causes` takes 12
 
 
 def attach(
@@ -44,7 +45,7 @@ def attach(
         logs: where the workers' output goes.
         reporter: shows progress.
     """
-    if arch not in emulator.SUPPORTED or any(stage.package_root is None for stage in stages.values()):
+    if arch not in EMULATED or any(stage.package_root is None for stage in stages.values()):
         return
     with contextlib.suppress(emulator.ToolchainMissing, LoweringError), contextlib.ExitStack() as stack:
         emulator.toolchain()

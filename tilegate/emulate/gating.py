@@ -1,6 +1,6 @@
 """The gate's question before it times anything: do the kernels that changed still work on chips that are not here?
 
-What is found is kept raw in the samples ("emulation" of schemas/samples-1.json); `tilegate.emulate.standing` judges it.
+What is found is kept raw in the samples ("emulation" of schemas/samples-1.json); `tilegate.judging.emulation` judges it.
 """
 
 from __future__ import annotations
@@ -12,19 +12,20 @@ from pathlib import Path
 from typing import Any
 
 from tilegate import emulator
-from tilegate.emulate import excerpt, standing
+from tilegate.emulate import excerpt
 from tilegate.emulate.survey import Kernel, Wanted, execute, missing_seam
 from tilegate.emulate.table import findings_of
+from tilegate.failures import MISSING
 from tilegate.isa import survey as isa_survey
-from tilegate.isa.lowering import Lowering, LoweringError, hash_of_files
-from tilegate.isa.lowering_worker import MODULE
-from tilegate.isa.parallel import in_parallel
-from tilegate.isa.store import Store, default_store
+from tilegate.judging import emulation
+from tilegate.lowering.lowering import Lowering, LoweringError, hash_of_files
+from tilegate.lowering.parallel import in_parallel
+from tilegate.lowering.store import Store, default_store
+from tilegate.lowering.worker import MODULE
+from tilegate.measuring.samples import Record
+from tilegate.measuring.session import Stage
 from tilegate.progress import Reporter
 from tilegate.protocol import Artifact, digest
-from tilegate.samples import Record
-from tilegate.session import Stage
-from tilegate.worker.failures import MISSING
 
 _MOST_FINDINGS = 10  # of a kernel; schemas/samples-1.json allows 20
 _LONGEST = 4000  # characters of a message; the schema allows 10,000
@@ -85,7 +86,7 @@ def enter(
             if before is not None:
                 before.__exit__()
     record.document["emulation"] = section
-    for broken in standing.broken(section):
+    for broken in emulation.broken(section):
         for name in broken.cases:
             case = record.cases.get(name)
             if case is not None and case["head"]["status"] == "ok":
@@ -129,9 +130,9 @@ def _of_a_chip(before: Lowering | None, after: Lowering, arch: str, means: _Mean
         found = _execute(head, arch, id, means)
         old = None
         # As in a check of timed results: is it the head's doing?
-        if base is not None and id in base.generated and standing.blames(found):
+        if base is not None and id in base.generated and emulation.blames(found):
             old = _execute(base, arch, id, means)
-            if not standing.blames(old):
+            if not emulation.blames(old):
                 _show_changes(found, base.generated[id], head.generated[id])
         return {"cases": list(head.cases[id]), "base": old, "head": found}
 

@@ -13,13 +13,13 @@ from typing import Any
 
 from tilegate import emulator
 from tilegate.emulate import trial
-from tilegate.environment import package_version
+from tilegate.failures import MISSING
 from tilegate.isa import survey as isa_survey
-from tilegate.isa.lowering import START_TIMEOUT, Lowering, LoweringError, hash_of_files
-from tilegate.isa.parallel import Say, in_parallel
-from tilegate.isa.store import Store, key_of
+from tilegate.lowering.lowering import START_TIMEOUT, Lowering, LoweringError, hash_of_files
+from tilegate.lowering.parallel import Say, in_parallel
+from tilegate.lowering.store import Store, key_of
 from tilegate.protocol import Artifact, digest
-from tilegate.worker.failures import MISSING
+from tilegate.tools import package_version
 
 SCHEMA = "tilegate-emulate/1"
 
@@ -201,8 +201,15 @@ def execute(
     described = {"arch": wanted.arch, "id": wanted.id}
     trials: list[Trial] = []
     try:
-        problems = _cached(lowering, store, {"op": "problems", **described}, START_TIMEOUT, deadline)
-        asked = {"op": "emulate", **described, "artifacts": [asdict(artifact) for artifact in wanted.artifacts]}
+        problems = _cached(
+            lowering, store, {"op": "problems", "by": trial.__name__, **described}, START_TIMEOUT, deadline
+        )
+        asked = {
+            "op": "emulate",
+            "by": trial.__name__,
+            **described,
+            "artifacts": [asdict(artifact) for artifact in wanted.artifacts],
+        }
         timeout = START_TIMEOUT + _COMPILE_TIMEOUT * len(wanted.artifacts) + trial.RUNS * trial.LIMITS.seconds
         for number, problem in enumerate(problems[:1] if first else problems):
             request = {**asked, "problem": problem, "thorough": number < thorough}

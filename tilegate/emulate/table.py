@@ -8,7 +8,7 @@ from typing import Any
 from tilegate import emulator
 from tilegate.emulate import trial
 from tilegate.emulate.survey import Kernel
-from tilegate.markup import plain
+from tilegate.showing.markup import plain
 
 _MOST_FINDINGS = 5  # of one kernel
 _LONGEST_FINDING = 2000

@@ -24,7 +24,7 @@ from tilegate.emulator.places import Places
 from tilegate.emulator.program import Program
 from tilegate.emulator.source import Parameter
 from tilegate.emulator.toolchain import EmulatorError
-from tilegate.environment import available_cores
+from tilegate.tools import available_cores
 
 if TYPE_CHECKING:
     import numpy as np

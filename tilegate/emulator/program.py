@@ -21,9 +21,8 @@ from pathlib import Path
 
 from tilegate.emulator.source import Parameter, dynamic_lds_names, mark_static_lds, parameters_of
 from tilegate.emulator.toolchain import EmulatorError, Toolchain, toolchain
-from tilegate.environment import captured, package_version
-
-SUPPORTED = ("gfx90a", "gfx942", "gfx950")
+from tilegate.protocol.selection import EMULATED
+from tilegate.tools import captured, package_version
 
 _HERE = Path(__file__).parent
 _HEADERS = (_HERE / "include", _HERE.parent / "isa" / "include")
@@ -92,7 +91,7 @@ def compile_kernel(source: str, name: str, *, arch: str, shared_bytes: int, trac
     Args:
         source: the generated HIP text.
         name: of the kernel in it.
-        arch: the chip, one of `SUPPORTED`.
+        arch: the chip, one of `EMULATED`.
         shared_bytes: dynamic shared memory of the launch.
         traced: with all checks and counters (7 to 10 times slower to run), or for values alone.
 
@@ -102,8 +101,8 @@ def compile_kernel(source: str, name: str, *, arch: str, shared_bytes: int, trac
         EmulatorError: the runtime cannot be built here.
         ValueError: an architecture that is not supported, or a size below 0.
     """
-    if arch not in SUPPORTED:
-        raise ValueError(f"unknown architecture {arch!r}; the emulator has {', '.join(SUPPORTED)}")
+    if arch not in EMULATED:
+        raise ValueError(f"unknown architecture {arch!r}; the emulator has {', '.join(EMULATED)}")
     if shared_bytes < 0:
         raise ValueError(f"shared_bytes must be at least 0, got {shared_bytes}")
     tools = toolchain()

@@ -8,8 +8,8 @@ import re
 import shutil
 from dataclasses import dataclass
 
-from tilegate.environment import tool_version
 from tilegate.files import UsageError
+from tilegate.tools import tool_version
 
 COMPILER_VARIABLE = "TILEGATE_HOST_COMPILER"
 INSTALL = "apt-get install -y clang-19 llvm-19"

@@ -10,8 +10,8 @@ from tilegate.isa.assembly import AssemblyError, parse
 from tilegate.isa.checks import BROKEN, Problem, check
 from tilegate.isa.chips import chip_of
 from tilegate.isa.figures import Figures, figures_of
-from tilegate.isa.store import Store, key_of
 from tilegate.isa.toolchain import CompileError, Toolchain
+from tilegate.lowering.store import Store, key_of
 from tilegate.protocol.artifacts import JSON, Artifact
 
 

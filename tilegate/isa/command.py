@@ -3,28 +3,16 @@
 from __future__ import annotations
 
 import argparse
-import contextlib
 import json
 import sys
-import tempfile
-from collections.abc import Iterator, Sequence
-from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
 
-from tilegate import __version__, files, invocation, trees
-from tilegate.config import load_config
-from tilegate.files import UsageError
+from tilegate import files
 from tilegate.isa import table
-from tilegate.isa.chips import CHIPS, chip_of
-from tilegate.isa.lowering import Lowering
-from tilegate.isa.parallel import with_progress
-from tilegate.isa.store import Store, default_store
-from tilegate.isa.survey import SCHEMA, Choice, Survey, matching, survey
-from tilegate.isa.toolchain import COMPILER_VARIABLE, Toolchain, ToolchainError, find_toolchain
-from tilegate.session import stage
-
-EXIT_PASS, EXIT_REGRESSED, EXIT_BROKEN, EXIT_NOTHING, EXIT_ENVIRONMENT = 0, 1, 3, 4, 5
+from tilegate.isa.chips import CHIPS
+from tilegate.isa.revision import EXIT_ENVIRONMENT, document, exit_code, survey_of
+from tilegate.isa.toolchain import COMPILER_VARIABLE, ToolchainError
+from tilegate.measuring import trees
 
 DESCRIPTION = """\
 Generate and compile every kernel that the suite's `kernels` module lists, and read registers, LDS, occupancy and
@@ -155,81 +143,3 @@ def _show(args: argparse.Namespace) -> int:
     elif any(found.kernels.values()):
         print(table.render(found))
     return exit_code(found)
-
-
-def exit_code(found: Survey) -> int:
-    """Return the exit code of one survey: nothing to look at never passes."""
-    kernels = [kernel for kernels in found.kernels.values() for kernel in kernels]
-    if not kernels:
-        print("tilegate: no kernel matches; nothing was looked at (without -b all are)", file=sys.stderr)
-        return EXIT_NOTHING
-    return EXIT_BROKEN if any(kernel.analysis.broken for kernel in kernels) else EXIT_PASS
-
-
-def document(found: Survey, revision: trees.Revision) -> dict[str, Any]:
-    """Return the JSON document of one survey."""
-    return {
-        "schema": SCHEMA,
-        "tilegate": __version__,
-        "created": datetime.now(UTC).isoformat(timespec="seconds"),
-        "revision": {"rev": revision.rev, "commit": revision.commit, "tree": revision.tree},
-        **found.to_json(),
-    }
-
-
-def survey_of(args: argparse.Namespace, rev: str) -> tuple[Survey, trees.Revision]:
-    """Survey one revision with its own suite. Raises as `run`."""
-    toolchains = toolchains_of(args)
-    with tempfile.TemporaryDirectory(prefix="tilegate-isa-") as scratch:
-        repository = trees.open_repository(args.repo.resolve())
-        revision = trees.resolve(repository, rev, Path(scratch, "objects"))
-        with lowering_of(repository, revision, revision, Path(scratch, "side"), default_store()) as lowering:
-            return run_survey(lowering, toolchains, matching(args.bench), "isa"), revision
-
-
-def toolchains_of(args: argparse.Namespace) -> tuple[Toolchain, ...]:
-    """Return a compiler for every chip asked for. Raises ToolchainError, UsageError."""
-    invocation.pattern(args.bench)
-    archs = dict.fromkeys(part.strip() for part in args.arch.split(",") if part.strip())
-    for arch in archs:
-        chip_of(arch)
-    return tuple(find_toolchain(arch, args.compiler) for arch in archs)
-
-
-@contextlib.contextmanager
-def lowering_of(
-    repository: trees.Repository, revision: trees.Revision, suite: trees.Revision, folder: Path, store: Store
-) -> Iterator[Lowering]:
-    """Stage a revision's package with the suite of another (the base's, in a comparison).
-
-    Raises:
-        UsageError: there is no such suite, or the settings do not name one.
-    """
-    try:
-        config = load_config(trees.read_file(repository, suite, "pyproject.toml"))
-    except UsageError as error:
-        raise UsageError(f"{suite.rev}: {error}") from None
-    package, suite_path = config.package.partition(".")[0], config.suite.replace(".", "/")
-    needed = [package, f"src/{package}", suite_path]
-    cache = trees.cache_folder()
-    suite_root = trees.export(repository, suite, needed, cache) / suite_path
-    if not suite_root.is_dir():
-        raise UsageError(f"{suite.rev} has no suite {config.suite!r}, which [tool.tilegate] names")
-    exported = trees.export(repository, revision, needed, cache)
-    folder.mkdir(parents=True)
-    staged = stage(folder / "stage", config, exported=exported, suite_root=suite_root, target="hip", tier="full")
-    with Lowering(staged, folder, store) as lowering:
-        yield lowering
-
-
-def run_survey(lowering: Lowering, toolchains: Sequence[Toolchain], choice: Choice, name: str) -> Survey:
-    """Survey with progress on stderr.
-
-    Raises:
-        UsageError: the suite cannot list its kernels.
-    """
-    store = default_store()
-    store.prune()
-    return with_progress(
-        name, "generate and compile", lambda say: survey(lowering, toolchains, store, choice=choice, say=say)
-    )

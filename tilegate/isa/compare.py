@@ -15,16 +15,19 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from tilegate import __version__, files, trees, waivers
+from tilegate import __version__, files
 from tilegate.config import load_config
-from tilegate.isa import command
 from tilegate.isa.analysis import Analysis
-from tilegate.isa.lowering import Lowering
+from tilegate.isa.revision import EXIT_NOTHING, run_survey, toolchains_of
 from tilegate.isa.rules import INFO, Difference, compare, waive
-from tilegate.isa.store import default_store
 from tilegate.isa.survey import Survey, found
-from tilegate.markup import code, prose
-from tilegate.waivers import Standing, Waiver
+from tilegate.judging import waivers
+from tilegate.judging.waivers import Standing, Waiver
+from tilegate.lowering.lowering import Lowering
+from tilegate.lowering.revision import lowering_of
+from tilegate.lowering.store import default_store
+from tilegate.measuring import trees
+from tilegate.showing.markup import code, prose
 
 SCHEMA = "tilegate-isa-diff/1"
 
@@ -99,7 +102,7 @@ def run_diff(args: argparse.Namespace, today: datetime.date | None = None) -> in
         today: the day on which waivers must not have expired; by default the day that it is (UTC).
     """
     now = datetime.datetime.now(datetime.UTC)
-    toolchains = command.toolchains_of(args)
+    toolchains = toolchains_of(args)
     store = default_store()
     with tempfile.TemporaryDirectory(prefix="tilegate-isa-") as scratch:
         repository = trees.open_repository(args.repo.resolve())
@@ -111,13 +114,13 @@ def run_diff(args: argparse.Namespace, today: datetime.date | None = None) -> in
         standing = waivers.resolve(brought, today=today or now.date(), allow_head=args.allow_head_waivers).about("isa")
 
         def lowering(side: str) -> contextlib.AbstractContextManager[Lowering]:
-            return command.lowering_of(repository, revisions[side], revisions["base"], Path(scratch, side), store)
+            return lowering_of(repository, revisions[side], revisions["base"], Path(scratch, side), store)
 
         with lowering("head") as after:  # starts its workers when it is first asked
             with lowering("base") as before:
                 concerned = _concerned(args.bench, before, after)
-                surveys["base"] = command.run_survey(before, toolchains, lambda arch, _: concerned(arch)[0], "base")
-            surveys["head"] = command.run_survey(after, toolchains, lambda arch, _: concerned(arch)[1], "head")
+                surveys["base"] = run_survey(before, toolchains, lambda arch, _: concerned(arch)[0], "base")
+            surveys["head"] = run_survey(after, toolchains, lambda arch, _: concerned(arch)[1], "head")
         allowed = load_config(trees.read_file(repository, revisions["base"], "pyproject.toml")).allow_removed
     compared = pairs_of(surveys["base"], surveys["head"])
     pairs = tuple(waived(kept, standing.counting) for kept in compared if _matches(kept, args.bench))
@@ -207,7 +210,7 @@ def conclude(pairs: tuple[Pair, ...], allowed: Sequence[str] = (), standing: Sta
     if standing.expired:
         verdicts.add("inconclusive")
     if not pairs:
-        return "inconclusive", command.EXIT_NOTHING
+        return "inconclusive", EXIT_NOTHING
     return next(((v, _EXIT[v]) for v in _EXIT if v in verdicts), ("pass", 0))
 
 

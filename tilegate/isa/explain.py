@@ -10,8 +10,8 @@ from tilegate.files import UsageError
 from tilegate.isa import ptxas
 from tilegate.isa.analysis import analyse
 from tilegate.isa.rules import INFO, compare
-from tilegate.isa.store import Store, default_store
 from tilegate.isa.toolchain import ToolchainError, find_toolchain
+from tilegate.lowering.store import Store, default_store
 from tilegate.protocol.artifacts import Artifact
 
 _MOST_INFO = 4  # lines of mere information; the causes come first and are all shown

@@ -8,8 +8,9 @@ import sys
 
 from tilegate import files
 from tilegate.files import UsageError
-from tilegate.isa import command, table
+from tilegate.isa import table
 from tilegate.isa.chips import CHIPS
+from tilegate.isa.revision import EXIT_ENVIRONMENT, EXIT_PASS, EXIT_REGRESSED, exit_code, survey_of
 from tilegate.isa.survey import Kernel, Survey
 
 _HEAD = """\
@@ -26,11 +27,11 @@ _TOOLCHAIN = re.compile(r"^<!-- (\S+) (\S+) -->$", re.MULTILINE)
 
 def run_page(args: argparse.Namespace) -> int:
     """Carry out `tilegate isa page`; return the exit code. Raises as `tilegate.isa.command.run`."""
-    found, _ = command.survey_of(args, args.rev)
+    found, _ = survey_of(args, args.rev)
     text = render(found)
     if not args.check:
         files.write_text(args.out, text)
-        return command.exit_code(found)
+        return exit_code(found)
     try:
         there = args.out.read_text(encoding="utf-8")
     except OSError as error:
@@ -38,19 +39,19 @@ def run_page(args: argparse.Namespace) -> int:
     wanted, written = sections(text), sections(there)
     stale = [arch for arch in wanted if written.get(arch) != wanted[arch]]
     if not stale:
-        return command.EXIT_PASS
+        return EXIT_PASS
     known, here = toolchains_in(there), toolchains_in(text)
     if any(arch in known and known[arch] != here[arch] for arch in stale):
         print(
             f"tilegate: {args.out} was written with another toolchain; it cannot be checked with this one",
             file=sys.stderr,
         )
-        return command.EXIT_ENVIRONMENT
+        return EXIT_ENVIRONMENT
     print(
         f"tilegate: {args.out} is out of date for {', '.join(stale)}; the command in it writes it again",
         file=sys.stderr,
     )
-    return command.EXIT_REGRESSED
+    return EXIT_REGRESSED
 
 
 def render(found: Survey) -> str:

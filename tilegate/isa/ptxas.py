@@ -9,11 +9,11 @@ import tempfile
 from dataclasses import dataclass
 from pathlib import Path
 
-from tilegate.environment import captured, compiler_path, tool_version
 from tilegate.isa.figures import dynamic_lds_of
-from tilegate.isa.store import Store, key_of
 from tilegate.isa.toolchain import ToolchainError
+from tilegate.lowering.store import Store, key_of
 from tilegate.protocol.artifacts import Artifact
+from tilegate.tools import captured, compiler_path, tool_version
 
 _TIMEOUT = 600.0
 _USED = re.compile(r"Used (\d+) registers")

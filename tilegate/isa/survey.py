@@ -7,13 +7,13 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from tilegate.failures import MISSING
 from tilegate.isa.analysis import Analysis, analyse, failed
-from tilegate.isa.lowering import Lowering, LoweringError
-from tilegate.isa.parallel import Say, in_parallel
-from tilegate.isa.store import Store
 from tilegate.isa.toolchain import Toolchain
+from tilegate.lowering.lowering import Lowering, LoweringError
+from tilegate.lowering.parallel import Say, in_parallel
+from tilegate.lowering.store import Store
 from tilegate.protocol.artifacts import JSON
-from tilegate.worker.failures import MISSING
 
 SCHEMA = "tilegate-isa/1"
 

@@ -19,9 +19,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from tilegate.environment import captured, compiler_path, package_version, tool_version
 from tilegate.files import UsageError
 from tilegate.protocol.artifacts import JSON
+from tilegate.tools import captured, compiler_path, package_version, tool_version
 
 COMPILER_VARIABLE = "TILEGATE_HIP_COMPILER"
 

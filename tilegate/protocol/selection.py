@@ -7,6 +7,8 @@ from dataclasses import dataclass
 
 TARGETS = ("cpu", "cuda", "hip")
 TIERS = ("smoke", "pr", "full")
+EMULATED = ("gfx90a", "gfx942", "gfx950")
+"""The chips whose code the emulator executes."""
 LISTING_VARIABLE = "TILEGATE_LISTING"
 
 

@@ -16,6 +16,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
+from tilegate.failures import SkippedError, explain
 from tilegate.protocol import (
     JSON,
     Artifact,
@@ -32,7 +33,6 @@ from tilegate.protocol import (
     verified_work,
 )
 from tilegate.protocol.origin import ROOT_VARIABLE
-from tilegate.worker.failures import SkippedError, explain
 
 _NO_CLOCK = "this worker was started without a clock"
 

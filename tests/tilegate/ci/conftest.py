@@ -3,15 +3,10 @@
 from __future__ import annotations
 
 import shutil
-import sys
-from pathlib import Path
-
-import pytest
-
-sys.path.insert(0, str(Path(__file__).parents[1]))  # the builders of samples and toy repositories are shared
 
 import change
 import fake_github
+import pytest
 
 
 @pytest.fixture(scope="session")

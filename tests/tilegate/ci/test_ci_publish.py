@@ -11,9 +11,9 @@ import pytest
 import sample_builder
 from change import CASE
 
-from tilegate import judge, noise
 from tilegate.ci import history, publish, site, triage
 from tilegate.files import UsageError
+from tilegate.judging import judge, noise
 
 ASSETS = Path(__file__).parents[3] / ".github" / "site" / "node_modules"
 COMMIT = "abcdef12" + "0" * 32

@@ -865,7 +865,7 @@ def test_samples_that_do_not_say_what_they_are_of_use_no_profile(github, project
     [
         ("pyproject.toml", change._PYPROJECT + "promise = 0.5\nregression = 0.4\n", "pyproject.toml"),
         ("tilegate-waivers.toml", '[waiver.mine]\ncases = "*"\nceiling = 90.0\n', "tilegate-waivers.toml"),
-        ("tilegate/judge.py", "EVERYTHING_PASSES = True\n", "tilegate"),
+        ("tilegate/judging/judge.py", "EVERYTHING_PASSES = True\n", "tilegate"),
         (".github/bench.toml", 'image = ""\n', ".github"),
     ],
 )

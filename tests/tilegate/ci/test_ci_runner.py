@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from tilegate import doctor
 from tilegate.ci import runner, scrub
 from tilegate.ci.runner import Place
+from tilegate.commands import doctor
 
 IMAGE = f"registry.example.org/kernels@sha256:{'a' * 64}"
 DEVICE = "sys/class/drm/renderD128/device"

@@ -4,15 +4,11 @@ from __future__ import annotations
 
 import contextlib
 import io
-import sys
 from collections.abc import Callable
 from pathlib import Path
 
-import pytest
-
-sys.path.insert(0, str(Path(__file__).parents[1]))  # of hip_toy, which the tests of the gate use as well
-
 import hip_toy
+import pytest
 
 from tilegate import cli, emulator
 
@@ -36,7 +32,7 @@ def toy(tmp_path: Path) -> hip_toy.HipToy:
 @pytest.fixture
 def emulate(toy: hip_toy.HipToy, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Command:
     """Run `tilegate emulate` on the toy with a cache of its own; built kernels are shared, they are keyed by their text."""
-    from tilegate.isa.store import Store
+    from tilegate.lowering.store import Store
 
     for module in ("command", "compare"):
         monkeypatch.setattr(f"tilegate.emulate.{module}.default_store", lambda: Store(tmp_path / "store"), raising=True)

@@ -11,8 +11,8 @@ from small_hip_kernels import line_of, out, run
 from benchmarks import emulated, kernels
 from tilegate import emulator
 from tilegate.isa.analysis import analyse
-from tilegate.isa.store import Store
 from tilegate.isa.toolchain import ToolchainError, find_toolchain
+from tilegate.lowering.store import Store
 
 
 def counts(body: str, **keywords: object) -> emulator.Counters:

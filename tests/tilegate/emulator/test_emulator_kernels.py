@@ -6,10 +6,11 @@ import pytest
 
 from benchmarks import emulated, kernels
 from tilegate import emulator
+from tilegate.protocol.selection import EMULATED
 
 pytestmark = pytest.mark.thorough
 
-KERNELS = [(arch, id) for arch in emulator.SUPPORTED for id in kernels.configurations(arch)]
+KERNELS = [(arch, id) for arch in EMULATED for id in kernels.configurations(arch)]
 
 
 @pytest.mark.parametrize(("arch", "id"), KERNELS, ids=[f"{arch} {id}" for arch, id in KERNELS])

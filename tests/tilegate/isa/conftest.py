@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tilegate.isa.store import Store
+from tilegate.lowering.store import Store
 
 
 @pytest.fixture

@@ -157,7 +157,7 @@ def test_the_second_run_generates_and_compiles_nothing(
     _, first, _ = run()
     compiled = toy.compilations()
     assert compiled == 2
-    monkeypatch.setattr("tilegate.isa.lowering._Worker", None)  # a worker would be called
+    monkeypatch.setattr("tilegate.lowering.lowering._Worker", None)  # a worker would be called
     status, second, _ = run()
     assert (status, second, toy.compilations()) == (0, first, compiled)
 

@@ -11,8 +11,8 @@ from tilegate.isa.analysis import Analysis, analyse
 from tilegate.isa.assembly import parse
 from tilegate.isa.explain import explain
 from tilegate.isa.figures import Figures
-from tilegate.isa.store import Store
 from tilegate.isa.toolchain import CompileError
+from tilegate.lowering.store import Store
 from tilegate.protocol import Artifact
 
 

@@ -10,7 +10,7 @@ import pytest
 from isa_fixtures import artifact, listing
 
 from tilegate import isa
-from tilegate.isa import command, page
+from tilegate.isa import page
 from tilegate.isa.analysis import Analysis
 from tilegate.isa.checks import Problem
 from tilegate.isa.chips import CHIPS
@@ -57,7 +57,7 @@ def test_the_check(  # noqa: PLR0917 - fixtures
 ) -> None:
     file = tmp_path / "page.md"
     file.write_text(there)
-    monkeypatch.setattr(command, "survey_of", lambda args, rev: (survey(), None))
+    monkeypatch.setattr(page, "survey_of", lambda args, rev: (survey(), None))
     assert page.run_page(argparse.Namespace(out=file, check=True, rev="WORKTREE")) == status
     assert message in capsys.readouterr().err
     assert file.read_text() == there
@@ -68,7 +68,7 @@ def test_the_check(  # noqa: PLR0917 - fixtures
 def test_a_check_looks_at_the_chips_asked_for_only(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     file = tmp_path / "page.md"
     file.write_text(page.render(survey()) + "\n## gfx950, of which this run knows nothing\n")
-    monkeypatch.setattr(command, "survey_of", lambda args, rev: (survey(), None))
+    monkeypatch.setattr(page, "survey_of", lambda args, rev: (survey(), None))
     assert page.run_page(argparse.Namespace(out=file, check=True, rev="WORKTREE")) == 0
 
 

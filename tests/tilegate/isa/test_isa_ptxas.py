@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import pytest
 
-from tilegate.environment import compiler_path
 from tilegate.isa import ptxas
 from tilegate.isa.explain import explain
 from tilegate.isa.ptxas import Report
-from tilegate.isa.store import Store
+from tilegate.lowering.store import Store
 from tilegate.protocol import Artifact
+from tilegate.tools import compiler_path
 
 # nvcc 12.8, -Xptxas -v
 REPORT = """\

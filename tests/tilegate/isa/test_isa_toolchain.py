@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tilegate import environment, isa
+from tilegate import isa, tools
 from tilegate.files import UsageError
 from tilegate.isa import toolchain
 from tilegate.isa.toolchain import ToolchainError, find_toolchain
@@ -17,7 +17,7 @@ from tilegate.isa.toolchain import ToolchainError, find_toolchain
 @pytest.fixture(autouse=True)
 def _nothing_installed(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[None]:
     """A PATH with nothing but the tests' own programs on it."""
-    caches = (toolchain._knows, environment.tool_version)
+    caches = (toolchain._knows, tools.tool_version)
     for cached in caches:
         cached.cache_clear()
     monkeypatch.setenv("PATH", str(tmp_path / "bin"))

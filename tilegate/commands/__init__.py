@@ -1,0 +1,1 @@
+"""The commands that are no room of their own: they read arguments, call the rooms, and print."""

@@ -1,0 +1,379 @@
+"""`tilegate gate`: measures the head against the base and judges the difference.
+
+The order: both trees, everything compiled at both, correctness before any timing, then duet timing of what differs and
+of a sample of what does not. Each step is saved as it is done, so a run that was killed continues where it was.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import shutil
+import sys
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from tilegate import files, invocation
+from tilegate.config import GateConfig, load_config, to_dict
+from tilegate.emulate import explain, gating
+from tilegate.files import UsageError
+from tilegate.judging import judge, noise, waivers
+from tilegate.judging.noise import NoiseProfile
+from tilegate.judging.waivers import Waiver
+from tilegate.measuring import causes, device_lock, duet, environment, inspection, rounds, samples, trees
+from tilegate.measuring.budget import Budget
+from tilegate.measuring.session import Crew, Stage, stage
+from tilegate.progress import Phase, Reporter
+from tilegate.protocol import TARGETS, TIERS
+
+_DESCRIPTION = """\
+Measure the head against the base and judge every case. Suite and thresholds come from the base, so a change cannot
+loosen its own gate. Interrupt it whenever you like: the same command continues.
+
+examples:
+  tilegate gate --base main --head HEAD            is this branch slower than main?
+  tilegate gate --base HEAD --head WORKTREE        are my uncommitted changes slower?
+  tilegate gate --base v1.2 --head main --tier full --target hip
+  tilegate gate --base main --head HEAD -b 'forward.*decode'
+"""
+_EPILOG = "exit code: 0 pass, 1 regressed, 2 usage error, 3 broken, 4 inconclusive, 5 environment invalid"
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """What is compared, where, and how.
+
+    Attributes:
+        base, head: the revisions.
+        base_tree, head_tree: their exported files.
+        config: the base's.
+        target, tier: what the suite selects.
+        pattern: regular expression for case ids, or None.
+        environment: see `tilegate.measuring.environment.describe`.
+        out: output folder.
+        same_suite: base and head have the same suite, or only the head has one.
+        waived: the waivers of both.
+        allow_head_waivers: those that only the head has count, too.
+        noise: what calibration found out about this machine, if it was calibrated.
+        emulate: execute changed kernels for chips that are not here.
+        asked: the other options of the command line that decide what a run gives or where it goes; "asked" of the samples.
+    """
+
+    base: trees.Revision
+    head: trees.Revision
+    base_tree: Path
+    head_tree: Path
+    config: GateConfig
+    target: str
+    tier: str
+    pattern: str | None
+    environment: Mapping[str, Any]
+    out: Path
+    same_suite: bool
+    waived: tuple[Waiver, ...] = ()
+    allow_head_waivers: bool = False
+    emulate: bool = True
+    noise: NoiseProfile | None = None
+    asked: Mapping[str, Any] = field(default_factory=dict)
+
+    @property
+    def arch(self) -> str | None:
+        """The GPU's architecture ("gfx942", "sm_90"); None on the CPU, whose compiled code nobody counts."""
+        arch = self.environment["device"]["arch"]
+        return None if self.target == "cpu" or arch is None else str(arch)
+
+    @property
+    def emulated(self) -> tuple[str, ...]:
+        """The chips whose changed kernels are executed before anything is timed; not the one that is here."""
+        return tuple(arch for arch in self.config.emulate if arch != self.arch) if self.emulate else ()
+
+    def describe(self) -> dict[str, Any]:
+        """Return the part of the samples document that is known before anything is measured."""
+        measured = {} if self.noise is None else {"noise_profile": noise.to_samples(self.noise, list(self.noise.cases))}
+        return {
+            **measured,
+            "base": {"rev": self.base.rev, "commit": self.base.commit, "tree": self.base.tree},
+            "head": {"rev": self.head.rev, "commit": self.head.commit, "tree": self.head.tree},
+            "target": self.target,
+            "tier": self.tier,
+            "filter": self.pattern,
+            "config": json.loads(json.dumps(to_dict(self.config))),
+            "environment": dict(self.environment),
+            "waivers": [waiver.to_json() for waiver in self.waived],
+            "allow_head_waivers": self.allow_head_waivers,
+            "asked": {"emulate": self.emulate, **self.asked},
+        }
+
+
+def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    """Add `tilegate gate` to the command line."""
+    parser = subparsers.add_parser(
+        "gate",
+        help="measure one revision against another, and judge",
+        description=_DESCRIPTION,
+        epilog=_EPILOG,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    revision = "a revision that git understands, or WORKTREE for the files as they are"
+    parser.add_argument("--base", required=True, metavar="REV", help=f"what to compare with: {revision}")
+    parser.add_argument("--head", required=True, metavar="REV", help="what is judged; likewise")
+    parser.add_argument(
+        "--target",
+        choices=("auto", *TARGETS),
+        default="auto",
+        help="where to measure (default: auto, the GPU that torch finds, else the CPU)",
+    )
+    parser.add_argument("--tier", choices=TIERS, help="how much (default: smoke on the CPU, pr on a GPU)")
+    parser.add_argument(
+        "-b", "--bench", metavar="REGEX", help="only the cases whose id the expression is found in, as for `asv run -b`"
+    )
+    parser.add_argument(
+        "--out", type=Path, metavar="DIR", help="samples.json, verdict.json, report.md (default: a folder in .tilegate)"
+    )
+    parser.add_argument("--seed", type=int, metavar="N", help="seed of the orders and the choice of controls")
+    parser.add_argument("--fresh", action="store_true", help="discard what an earlier run left in the output folder")
+    parser.add_argument(
+        "--budget",
+        type=invocation.minutes,
+        metavar="MINUTES",
+        help="stop measuring in time: all cases are screened first, then the suspects that look worst for the time they "
+        "take, noisy cases last; what could not be resolved is named and inconclusive. Compiling and checking count, but "
+        "are never cut short. The same command without a budget, or with another, continues",
+    )
+    parser.add_argument(
+        "--when-busy",
+        choices=("wait", "refuse"),
+        default="wait",
+        help="if another run measures on the device: wait for it to end (default), or refuse",
+    )
+    parser.add_argument(
+        "--ignore-dirty", action="store_true", help="measure the commit although its files are modified in the tree"
+    )
+    parser.add_argument(
+        "--allow-head-waivers",
+        action="store_true",
+        help=f"let waivers count that the change itself adds to {waivers.FILE}; otherwise only the base's do",
+    )
+    parser.add_argument(
+        "--no-emulate",
+        action="store_true",
+        help="do not execute changed kernels for the chips that `emulate` in [tool.tilegate] names (default: gfx942)",
+    )
+    parser.add_argument(
+        "--noise-profile",
+        type=Path,
+        metavar="FILE",
+        help="the noise of this machine, as `tilegate calibrate` wrote it (default: the base's `noise_profile`, if it names one)",
+    )
+    parser.add_argument(
+        "--skip-unfit-noise",
+        action="store_true",
+        help="if the noise profile is of another machine or too old: say so and gate without one",
+    )
+    parser.add_argument("--repo", type=Path, default=Path(), metavar="DIR", help="the repository (default: this one)")
+    parser.add_argument("--json", action="store_true", help="print the verdict as JSON instead of a table")
+    parser.set_defaults(run=run)
+
+
+def run(args: argparse.Namespace) -> int:
+    """Carry out `tilegate gate`.
+
+    Returns:
+        The exit code.
+
+    Raises:
+        UsageError: it cannot be done as asked.
+        KeyboardInterrupt: interrupted; how to resume has been printed.
+    """
+    reporter, started = Reporter(), time.monotonic()
+    with invocation.ending_on_signals(), trees.scratch_folder(trees.cache_folder()) as scratch:
+        with reporter.phase("plan", 3) as phase:
+            comparison = _prepare(args, scratch, phase)
+        planned = time.monotonic()
+        who = f"tilegate gate --base {args.base} --head {args.head} in {comparison.out}"
+        with device_lock.hold(comparison.target, wait=args.when_busy == "wait", who=who, say=reporter.note):
+            budget = Budget.of_minutes(args.budget)  # what was waited for the device is nobody's measuring
+            record = samples.open_record(comparison.out, comparison.describe(), seed=args.seed, fresh=args.fresh)
+            try:
+                _measure(comparison, record, budget, reporter, planning=planned - started)
+            except KeyboardInterrupt:
+                reporter.note(f"interrupted; what was measured is kept in {comparison.out}\nto resume: {args.resume}")
+                raise
+    return _conclude(comparison, record, reporter, as_json=args.json)
+
+
+def _prepare(args: argparse.Namespace, scratch: Path, phase: Phase) -> Comparison:
+    """Turn the arguments into a comparison, in three steps; everything that can be refused is refused here."""
+    invocation.pattern(args.bench)
+    phase.doing("revisions and settings")
+    repository = trees.open_repository(args.repo.resolve())
+    base = trees.resolve(repository, args.base, scratch / "base")
+    head = trees.resolve(repository, args.head, scratch / "head")
+    cache = trees.cache_folder()
+    # The settings decide which submodules are needed, and the settings are in the tree.
+    try:
+        config = load_config(trees.read_file(repository, base, "pyproject.toml"))
+    except UsageError as error:
+        raise UsageError(f"base {args.base}: {error}") from None
+    waived = waivers.of_revisions(*(trees.file_if_any(repository, side, waivers.FILE) for side in (base, head)))
+    package, suite = config.package.partition(".")[0], config.suite.replace(".", "/")
+    needed = [package, f"src/{package}", suite]
+    if not args.ignore_dirty:
+        invocation.refuse_dirty(
+            repository, {args.base: base, args.head: head}, [*needed, f"{package}.py", "pyproject.toml", waivers.FILE]
+        )
+    phase.done("revisions and settings")
+    phase.doing("devices and versions")
+    target = invocation.target_named(args.target)
+    tier = args.tier or ("smoke" if target == "cpu" else "pr")
+    name = samples.folder_name((base.short, head.short, target, tier), args.bench)
+    out = args.out or invocation.default_folder(repository, name)
+    try:
+        described = environment.describe(target)
+    except environment.NoDeviceError as error:
+        raise UsageError(str(error)) from None
+    try:
+        profile = _noise_profile(args.noise_profile, repository, base, config, described)
+    except UsageError as error:
+        if not args.skip_unfit_noise:
+            raise
+        print(f"tilegate: gating without a noise profile: {error}", file=sys.stderr)
+        profile = None
+    phase.done("devices and versions")
+    phase.doing("files of both revisions")
+    base_tree, head_tree = (trees.export(repository, revision, needed, cache) for revision in (base, head))
+    phase.done("files of both revisions")
+    return Comparison(
+        base,
+        head,
+        base_tree,
+        head_tree,
+        config,
+        target,
+        tier,
+        args.bench,
+        described,
+        out.resolve(),
+        trees.same_path(repository, base, head, suite) or not trees.has_path(repository, base, suite),
+        waived,
+        args.allow_head_waivers,
+        not args.no_emulate,
+        noise=profile,
+        asked=_asked(args),
+    )
+
+
+def _asked(args: argparse.Namespace) -> dict[str, Any]:
+    paths = {name: str(path) for name in ("noise_profile", "out") if (path := getattr(args, name)) is not None}
+    return paths | ({} if args.budget is None else {"budget": args.budget})
+
+
+def _noise_profile(
+    path: Path | None,
+    repository: trees.Repository,
+    base: trees.Revision,
+    config: GateConfig,
+    described: Mapping[str, Any],
+) -> NoiseProfile | None:
+    """Read the noise of this machine: from the file that the command line names, else from the one of the base.
+
+    Raises:
+        UsageError: it cannot be read, or says nothing about this machine today.
+    """
+    today = datetime.now(UTC).date()
+    if path is not None:
+        return noise.load(path, described, today)
+    if config.noise_profile is None:
+        return None
+    text = trees.file_if_any(repository, base, config.noise_profile)
+    if text is None:
+        raise UsageError(
+            f"base {base.rev} has no {config.noise_profile}, which its [tool.tilegate] names as noise_profile"
+        )
+    return noise.parse(text, f"{config.noise_profile} of {base.rev}", described, today)
+
+
+def _measure(
+    comparison: Comparison, record: samples.Record, budget: Budget, reporter: Reporter, *, planning: float
+) -> None:
+    """Do everything that has not been done yet; `planning` is what it took to get here, in seconds."""
+    if record.finished and not any("stopped" in case for case in record.cases.values()):
+        reporter.note(f"{comparison.out} holds this run already, complete; --fresh measures it again")
+        return
+    record.reopen()
+    record.add_seconds("plan", planning)
+    if record.continued:
+        reporter.note(f"continuing the run in {comparison.out}")
+    stages = _stages(comparison)
+    logs = comparison.out / "logs"
+    with Crew(stages, logs, comparison.config, label="inspect") as crew:
+        if not record.cases:
+            inspection.inspect(crew, record, comparison.pattern, reporter)
+        if comparison.emulated and "emulation" not in record.document:
+            limit = comparison.config.emulate_seconds
+            with record.timed("emulate"):
+                gating.enter(record, stages, comparison.emulated, logs=logs, reporter=reporter, seconds=limit)
+        inspection.check(crew, record, comparison.config, reporter)
+    rounds.run(rounds.Timing(record, comparison.config, comparison.target, stages, logs, reporter, budget))
+    if slower := causes.unexplained(record):
+        sides = {name: stages[name] for name in duet.SIDES}
+        with record.timed("explain"), Crew(sides, logs, comparison.config, label="explain") as crew:
+            causes.attach(crew, record, slower, comparison.arch, reporter)
+            if comparison.emulate:
+                explain.attach(record, sides, slower, comparison.arch, logs=logs, reporter=reporter)
+    record.finish()
+    shutil.rmtree(comparison.out / "work", ignore_errors=True)
+
+
+def _stages(comparison: Comparison) -> dict[str, Stage]:
+    """Stage base and head with the base's suite, and the head with its own as "new" if that is another one."""
+    work = comparison.out / "work"
+    shutil.rmtree(work, ignore_errors=True)
+    suite = comparison.config.suite.replace(".", "/")
+    in_base, in_head = comparison.base_tree / suite, comparison.head_tree / suite
+
+    for tree, root in ((comparison.base_tree, in_base), (comparison.head_tree, in_head)):
+        if root.is_dir():
+            trees.refuse_links_out(tree, root)
+
+    def staged(name: str, tree: Path, suite_root: Path) -> Stage:
+        return stage(
+            work / name,
+            comparison.config,
+            exported=tree,
+            suite_root=suite_root,
+            target=comparison.target,
+            tier=comparison.tier,
+        )
+
+    if not in_base.is_dir() and not in_head.is_dir():
+        raise UsageError(f"neither base nor head has the suite {comparison.config.suite!r} that [tool.tilegate] names")
+    if not in_base.is_dir():  # the suite itself is new: there is nothing to compare with
+        return {"head": staged("head", comparison.head_tree, in_head)}
+    stages = [
+        staged("base", comparison.base_tree, in_base),
+        staged("head", comparison.head_tree, in_base),
+    ]
+    if in_head.is_dir() and not comparison.same_suite:
+        stages.append(staged("new", comparison.head_tree, in_head))
+    return {made.name: made for made in stages}
+
+
+def _conclude(comparison: Comparison, record: samples.Record, reporter: Reporter, *, as_json: bool) -> int:
+    """Judge what was measured, write verdict and report, show them; return the exit code."""
+    from tilegate.showing import report, terminal  # noqa: PLC0415 - after the measuring
+
+    verdict = judge.judge(record.document)
+    files.write_json(comparison.out / "verdict.json", verdict)
+    files.write_text(comparison.out / "report.md", report.render(verdict))
+    if as_json:
+        json.dump(verdict, sys.stdout, indent=1, allow_nan=False)
+        sys.stdout.write("\n")
+    else:
+        terminal.show(verdict)
+    reporter.note(f"report: {comparison.out / 'report.md'}")
+    return int(verdict["exit_code"])

@@ -1,0 +1,299 @@
+"""From the pairs of one case to what they say: suspicious or not, slower, faster, fast enough, or too noisy to tell.
+
+Pure and free of samples, files and names, so that it can be simulated. docs/gate.md explains the rules and shows what
+they do on real noise. All effects here are log ratios; positive is slower.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from enum import Enum
+from typing import Literal
+
+import numpy as np
+
+from tilegate.config import GateConfig
+from tilegate.judging import stats
+
+# A replicate in `of` may disagree with a regression: none of two, one of four, two of eight. With many noisy replicates
+# an honest slowdown nearly always has one that falls short.
+_ONE_DISSENTER_IN = 4
+
+# One-sided level at which an estimate between `tolerated` and `regression` is worth a warning; warnings block nothing.
+_WARNING_LEVEL = 0.05
+
+
+class Finding(Enum):
+    """What the evidence on one case says."""
+
+    SLOWER = "slower"  # by `regression` or more
+    FASTER = "faster"
+    WARNING = "warning"  # perhaps slower, but by less than `promise`
+    FAST_ENOUGH = "fast enough"  # a slowdown of `promise` is excluded
+    UNDECIDED = "undecided"  # neither of these
+
+
+@dataclass(frozen=True)
+class Replicate:
+    """All pairs of one fresh pair of processes.
+
+    Attributes:
+        ratios: log ratio of each pair.
+        head_first: for each pair, whether head took its turn first.
+    """
+
+    ratios: stats.Array
+    head_first: tuple[bool, ...]
+
+
+@dataclass(frozen=True)
+class Evidence:
+    """What the replicates of one stage say together.
+
+    Attributes:
+        interval: Hodges-Lehmann estimate over all pairs, with bounds that hold for pair noise and replicate bias.
+        error: standard error of the estimate, replicate bias included.
+        pair_error: the part of it that comes from the noise of pairs.
+        bias: standard deviation of one replicate's bias: the model's, or what the replicates show if that is more.
+        p_slower, p_faster: of "no slower (faster) than `tolerated`", adjusted for the number of looks.
+        p_different: of "not slower at all", not adjusted.
+        estimates: Hodges-Lehmann estimate of each replicate.
+        pairs: number of pairs.
+    """
+
+    interval: stats.Interval
+    error: float
+    pair_error: float
+    bias: float
+    p_slower: float
+    p_faster: float
+    p_different: float
+    estimates: tuple[float, ...]
+    pairs: int
+
+
+@dataclass(frozen=True)
+class Step:
+    """What the gate should measure next for a case.
+
+    Attributes:
+        action: "screen": the first pairs; "confirm": fresh replicates; "done": nothing.
+        replicates: how many more replicates, each in a fresh pair of processes.
+        pairs: how many pairs in each.
+    """
+
+    action: Literal["done", "screen", "confirm"]
+    replicates: int = 0
+    pairs: int = 0
+
+
+DONE = Step("done")
+
+
+def weigh(replicates: Sequence[Replicate], config: GateConfig, bias: float, *, tail: float, looks: int) -> Evidence:
+    """Weigh the pairs of one stage of one case.
+
+    Args:
+        replicates: at least one, none without pairs.
+        config: thresholds.
+        bias: standard deviation of a replicate's bias that is expected of this case, in log ratio.
+        tail: level of each bound of the interval.
+        looks: how often this stage may be looked at; multiplies the p-values (see `next_step`).
+    """
+    pooled = np.concatenate([r.ratios for r in replicates])
+    estimates = [stats.hodges_lehmann(r.ratios) for r in replicates]
+    errors = [stats.standard_error(r.ratios) for r in replicates]
+    bias = max(bias, math.sqrt(stats.between_variance(estimates, errors)))
+    shared = bias / math.sqrt(len(replicates))
+    exact = stats.hodges_lehmann_interval(pooled, tail)
+    # Pair noise has an exact bound and no model; bias has a model. Independent, so their widths add in squares.
+    reach = stats.normal_quantile(tail) * shared
+    interval = stats.Interval(
+        low=exact.estimate - math.hypot(exact.estimate - exact.low, reach),
+        estimate=exact.estimate,
+        high=exact.estimate + math.hypot(exact.high - exact.estimate, reach),
+    )
+    pair_error = stats.standard_error(pooled)
+    error = math.hypot(pair_error, shared)
+    tolerated = math.log1p(config.tolerated)
+
+    def p_value(ratios: stats.Array, estimate: float, null: float) -> float:
+        # The exact test knows pairs only, whose noise is independent; the second term knows the bias they share.
+        beyond = estimate - null
+        biased = stats.normal_tail(beyond / error) if error > 0 else float(beyond <= 0)
+        return max(stats.wilcoxon_greater(ratios, null), biased)
+
+    return Evidence(
+        interval=interval,
+        error=error,
+        pair_error=pair_error,
+        bias=bias,
+        p_slower=min(1.0, looks * p_value(pooled, exact.estimate, tolerated)),
+        p_faster=min(1.0, looks * p_value(-pooled, -exact.estimate, tolerated)),
+        p_different=p_value(pooled, exact.estimate, 0.0),
+        estimates=tuple(estimates),
+        pairs=len(pooled),
+    )
+
+
+def weigh_screen(replicates: Sequence[Replicate], config: GateConfig, bias: float) -> Evidence:
+    """Weigh the pairs of the screen. See `weigh`."""
+    return weigh(replicates, config, bias, tail=config.miss, looks=1)
+
+
+def weigh_confirmation(replicates: Sequence[Replicate], config: GateConfig, bias: float) -> Evidence:
+    """Weigh the pairs of the confirmation; levels are shared among its looks. See `weigh`."""
+    return weigh(replicates, config, bias, tail=config.miss / config.looks(), looks=config.looks())
+
+
+def suspicious(screen: Evidence, one_order: bool, config: GateConfig) -> bool:
+    """Return whether a case must be confirmed in fresh processes.
+
+    So it must if its estimate is away from no change, either way; if its pairs, however close their centre is to no
+    change, cannot exclude a slowdown of `promise`; or if one side was first in every pair, since being second may cost
+    or save time by itself.
+    """
+    return (
+        one_order
+        or abs(screen.interval.estimate) > math.log1p(config.screen)
+        or screen.interval.high >= math.log1p(config.promise)
+    )
+
+
+def plainly_slower(screen: Evidence, config: GateConfig) -> bool:
+    """Return whether pairs and expected bias together exclude a slowdown of `tolerated` or less."""
+    return screen.interval.low > math.log1p(config.tolerated)
+
+
+def one_order(replicates: Sequence[Replicate]) -> bool:
+    """Return whether one side was first in (nearly) all pairs: in more than 7 of 8."""
+    orders = [order for r in replicates for order in r.head_first]
+    rarer = min(sum(orders), len(orders) - sum(orders))
+    return rarer < max(1, len(orders) // 8)
+
+
+def conclude(evidence: Evidence, config: GateConfig, p_slower: float, p_faster: float) -> Finding:
+    """Conclude from a confirmation with enough replicates.
+
+    Args:
+        evidence: the confirmation's.
+        config: thresholds.
+        p_slower, p_faster: the evidence's p-values, adjusted for the other cases that were confirmed.
+    """
+    least = math.log1p(config.regression)
+    estimate = evidence.interval.estimate
+    if estimate >= least and p_slower <= config.alpha and _agree(evidence.estimates, config):
+        return Finding.SLOWER
+    if -estimate >= least and p_faster <= config.alpha and _agree([-e for e in evidence.estimates], config):
+        return Finding.FASTER
+    if evidence.interval.high >= math.log1p(config.promise):
+        return Finding.UNDECIDED
+    if estimate >= math.log1p(config.tolerated) and evidence.p_different <= _WARNING_LEVEL:
+        return Finding.WARNING
+    return Finding.FAST_ENOUGH
+
+
+def next_step(
+    screen: Sequence[Replicate],
+    confirmation: Sequence[Replicate],
+    config: GateConfig,
+    bias: float,
+    *,
+    suspects: int = 1,
+    gating: bool = True,
+) -> Step:
+    """Return what to measure next for one case.
+
+    A case is looked at after `replicates`, twice, four times … as many fresh replicates, until it is decided or
+    `max_replicates` are there; between two looks nothing is decided. Why that cannot raise the false alarms: with K looks every p-value is multiplied by K,
+    and P(some look has K p <= a) <= sum over the looks of P(p <= a / K) <= a, whatever decides to go on or to stop. The
+    interval's level is divided by K for the same reason.
+
+    Args:
+        screen, confirmation: the replicates of each stage so far; too short ones left out.
+        config: thresholds and numbers of pairs and replicates.
+        bias: as in `weigh`.
+        suspects: how many cases are being confirmed in this run, this one included.
+        gating: the case's noise can support `promise`. Of one whose noise cannot, only a slowdown is confirmed that is
+            plain in spite of the noise, and only once.
+    """
+    if not screen:
+        return Step("screen", 1, config.screen_pairs)
+    have = len(confirmation)
+    if have == 0:
+        first = weigh_screen(screen, config, bias)
+        noticed = suspicious(first, one_order(screen), config) if gating else plainly_slower(first, config)
+        if not noticed:
+            return DONE
+    if have < config.replicates:
+        return Step("confirm", config.replicates - have, config.confirm_pairs)
+    return _after_a_look(confirmation, config, bias, suspects) if gating else DONE
+
+
+def _after_a_look(confirmation: Sequence[Replicate], config: GateConfig, bias: float, suspects: int) -> Step:
+    """Return the next step of a case that has been looked at at least once."""
+    have = len(confirmation)
+    last = max(look for look in config.looked_at() if look <= have)
+    coming = min((look for look in config.looked_at() if look > have), default=have)
+    if coming == have:
+        return DONE
+    evidence = weigh_confirmation(confirmation[:last], config, bias)
+    # Bonferroni, not Holm: one case alone does not know the others' p-values. The judge, which does, is less strict.
+    finding = conclude(evidence, config, suspects * evidence.p_slower, suspects * evidence.p_faster)
+    # What looks like a change, and may yet turn out to be large enough to be called one, is worth more replicates.
+    shown = finding in (Finding.SLOWER, Finding.FASTER)
+    size = abs(evidence.interval.estimate)
+    reach = size + stats.normal_quantile((1 - config.power) / 2) * evidence.error
+    open_question = not shown and size >= math.log1p(config.tolerated) and reach >= math.log1p(config.regression)
+    if have == last and not (finding is Finding.UNDECIDED or open_question):
+        return DONE
+    return Step("confirm", coming - have, _further_pairs(evidence, last, config))
+
+
+def smallest_detectable_effect(evidence: Evidence, replicates: int, config: GateConfig, suspects: int) -> float:
+    """Return the smallest true slowdown that the whole procedure calls a regression with probability `power`.
+
+    It has to be noticed by the screen, must not look tolerable to the first confirmation, and has to be shown by, at
+    most, `max_replicates` replicates; each of the three may fail with a third of what is left of `power`. Computed from the noise that this case showed, not from its estimate.
+
+    Args:
+        evidence: from either stage.
+        replicates: how many replicates that was.
+        config: thresholds and numbers of pairs and replicates.
+        suspects: among how many confirmed cases `alpha` is shared, at least 1.
+    """
+    power = 1 - (1 - config.power) / 3
+    variance_of_a_pair = evidence.pair_error**2 * evidence.pairs
+    at_most = config.max_replicates
+    further = _further_pairs(evidence, replicates, config)
+    most_pairs = config.replicates * config.confirm_pairs + (at_most - config.replicates) * further
+
+    first = math.sqrt(variance_of_a_pair / config.screen_pairs + evidence.bias**2)
+    promised = math.log1p(config.promise) - stats.normal_quantile(config.miss) * first
+    noticed = min(math.log1p(config.screen), promised) + stats.normal_quantile(1 - power) * first
+
+    shown = stats.smallest_detectable_effect(
+        math.sqrt(variance_of_a_pair / most_pairs + evidence.bias**2 / at_most),
+        tail=config.alpha / (config.looks() * max(1, suspects)),
+        power=power,
+        null=math.log1p(config.tolerated),
+        least=math.log1p(config.regression),
+    )
+    second = math.sqrt(
+        variance_of_a_pair / (config.replicates * config.confirm_pairs) + evidence.bias**2 / config.replicates
+    )
+    kept = math.log1p(config.tolerated) + stats.normal_quantile(1 - power) * second
+    return max(noticed, kept, shown)
+
+
+def _further_pairs(evidence: Evidence, replicates: int, config: GateConfig) -> int:
+    """Return how many pairs each further replicate gets: more only where it is not bias that rules the error."""
+    noisy = evidence.pair_error > evidence.bias / math.sqrt(replicates)
+    return config.noisy_pairs if noisy else config.confirm_pairs
+
+
+def _agree(estimates: Sequence[float], config: GateConfig) -> bool:
+    falling_short = sum(e < math.log1p(config.replicate_regression) for e in estimates)
+    return falling_short <= len(estimates) // _ONE_DISSENTER_IN

@@ -1,0 +1,204 @@
+"""Duet timing: two processes, one a commit, take turns of a few launches, so that whatever the machine does meets both.
+
+On the CPU they alternate launch by launch on one core (docs/gate.md, "On a CPU"): what else a shared machine does comes and
+goes within a turn, and so meets neighbouring launches alike.
+
+(Bulej et al., Duet benchmarking, ICPE 2020; there the two run at the same time, here in turns, since they share one
+device.)
+"""
+
+from __future__ import annotations
+
+import math
+import random
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from statistics import median
+from typing import Any
+
+from tilegate.config import GateConfig
+from tilegate.measuring.disturbance import Patience, clock, reason
+from tilegate.measuring.session import Crew, WorkerError
+from tilegate.protocol.device_state import FAST_SOURCES
+
+SIDES = ("base", "head")
+
+
+class SideError(Exception):
+    """One side of a pair failed.
+
+    Attributes:
+        side: "base" or "head".
+        error: what happened.
+    """
+
+    def __init__(self, side: str, error: WorkerError) -> None:
+        """Say which side failed, and how."""
+        super().__init__(f"{side}: {error}")
+        self.side, self.error = side, error
+
+
+@dataclass(frozen=True)
+class Turns:
+    """One case in one crew: what is asked of its workers.
+
+    Attributes:
+        crew: timed workers, one for each side.
+        case: its id.
+        config: launches, warm-up and timeouts.
+    """
+
+    crew: Crew
+    case: str
+    config: GateConfig
+
+    def ask(self, side: str, operation: str, timeout: float, **arguments: Any) -> Any:
+        """Ask one side. Raises SideError."""
+        return self.ask_all(operation, timeout, {side: arguments})[side]
+
+    def ask_all(self, operation: str, timeout: float, arguments: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
+        """Ask several sides at once. Raises SideError."""
+        answers = self.crew.request_all(operation, timeout, arguments)
+        found = {}
+        for side, answer in answers.items():
+            try:
+                found[side] = answer()
+            except WorkerError as error:
+                raise SideError(side, error) from error
+        return found
+
+    def prepare(self, sides: Sequence[str], warm_up: float) -> tuple[int, int]:
+        """Set the case up and warm it up; return how many samples make a turn, and how many launches a sample."""
+        config = self.config
+        self.ask_all("setup", config.compile_timeout, {side: {"case": self.case} for side in sides})
+        for side in sides:  # one after the other: they share the device
+            self.ask(side, "warm_up", config.measure_timeout + warm_up, seconds=warm_up)
+        # The slower one's: a head that takes a thousand times as long must not be asked for as much as the base can do.
+        seconds = max(median(self.turn(side, config.min_launches)) for side in sides)
+        # All alike: a launch in a recording and one alone take different times.
+        recorded = {self.ask(side, "record", config.measure_timeout, seconds=seconds) for side in sides}
+        if len(recorded) > 1:
+            for side in sides:
+                self.ask(side, "single", config.measure_timeout)
+            recorded = {1}
+        (count,) = recorded
+        return launches_per_turn(seconds * count, config), count
+
+    def turn(self, side: str, launches: int) -> list[float]:
+        """Take one turn: the seconds of each launch. Raises SideError."""
+        times: list[float] = self.ask(side, "measure", self.config.measure_timeout, launches=launches)
+        if len(times) != launches:
+            message = f"{launches} launches were asked for, and {len(times)} times came"
+            raise SideError(side, WorkerError("error", message, None))
+        return times
+
+    def alternately(self, sides: Sequence[str], launches: int) -> dict[str, list[float]]:
+        """Take the turns of several sides at once, one launch each, again and again. Raises SideError."""
+        taken: dict[str, list[float]] = {side: [] for side in sides}
+        for _ in range(launches):
+            for side in sides:
+                taken[side] += self.turn(side, 1)
+        return taken
+
+    def state(self, side: str) -> dict[str, Any]:
+        """Return what the sensors say. Raises SideError."""
+        found: dict[str, Any] = self.ask(side, "state", self.config.measure_timeout)
+        return found
+
+
+def measure(
+    crew: Crew,
+    case: str,
+    pairs: int,
+    config: GateConfig,
+    order: random.Random,
+    *,
+    warm_up: float,
+    patience: Patience,
+) -> dict[str, Any]:
+    """Measure one case in one pair of processes.
+
+    After every turn the sensors are read, where that takes no more than milliseconds. A pair that they show to be disturbed
+    is kept and marked, and measured again when a while has passed; at most as many pairs are added as were asked for.
+
+    Args:
+        crew: timed workers "base" and "head".
+        case: its id.
+        pairs: how many.
+        config: launches and timeouts.
+        order: decides who is first.
+        warm_up: seconds of launches before the first turn.
+        patience: how long may be waited for disturbances to pass.
+
+    Returns:
+        ``{"pairs": [{"order", "base", "head"}], "host_state": {"base": state, "head": state}, "recorded": launches}``;
+        times in seconds, each the mean of "recorded" launches; a disturbed pair also has "disturbed": why.
+
+    Raises:
+        SideError: one side failed; nothing of the case is kept.
+    """
+    turns = Turns(crew, case, config)
+    launches, recorded = turns.prepare(order.sample(SIDES, 2), warm_up)
+    state = {side: turns.state(side) for side in SIDES}
+    watched = state["head"].get("source") in FAST_SOURCES
+    before, fastest = state["head"], clock(state["head"])
+    pending, measured, in_a_row = _orders(pairs, order), [], 0
+    while pending:
+        head_first = pending.pop(0)
+        in_order = SIDES[::-1] if head_first else SIDES
+        turn = {}
+        if crew.target == "cpu":
+            turn = turns.alternately(in_order, launches)
+        else:
+            for side in in_order:
+                turn[side] = turns.turn(side, launches)
+                if watched:
+                    state[side] = turns.state(side)
+        pair = {"order": head_first, "base": turn["base"], "head": turn["head"]}
+        measured.append(pair)
+        if not watched:
+            continue
+        after = [state[side] for side in SIDES]
+        fastest = max(fastest, *map(clock, after))
+        why = reason(before, after, workers=crew.processes(), fastest=fastest)
+        before = state["base" if head_first else "head"]
+        if why is None:
+            in_a_row = 0
+            continue
+        pair["disturbed"] = why
+        in_a_row += 1
+        if len(measured) + len(pending) < 2 * pairs:
+            pending.append(head_first)
+            patience.wait(in_a_row)
+    if not watched:
+        state = {side: turns.state(side) for side in SIDES}
+    turns.ask_all("teardown", config.measure_timeout, {side: {} for side in SIDES})
+    return {"pairs": measured, "host_state": state, "recorded": recorded}
+
+
+def measure_alone(
+    crew: Crew, side: str, case: str, count: int, config: GateConfig, *, warm_up: float
+) -> list[list[float]]:
+    """Measure a case that the base does not have, in one worker; return the seconds of each launch of `count` turns.
+
+    Raises:
+        SideError: it failed.
+    """
+    turns = Turns(crew, case, config)
+    launches, _ = turns.prepare([side], warm_up)
+    measured = [turns.turn(side, launches) for _ in range(count)]
+    turns.ask(side, "teardown", config.measure_timeout)
+    return measured
+
+
+def launches_per_turn(seconds: float, config: GateConfig) -> int:
+    """Return how many launches (or recordings) of `seconds` each make one turn; the same for both sides."""
+    wanted = math.ceil(config.turn_seconds / max(seconds, 1e-9))
+    return max(config.min_launches, min(config.max_launches, wanted))
+
+
+def _orders(pairs: int, order: random.Random) -> list[int]:
+    """Return who is first in each pair (1: head): half each, shuffled, so that an advantage of the first cancels."""
+    orders = [index % 2 for index in range(pairs)]
+    order.shuffle(orders)
+    return orders

@@ -1,0 +1,260 @@
+"""The timing of a run: which cases come next, each round of them in a fresh pair of processes, until all are decided."""
+
+from __future__ import annotations
+
+import contextlib
+import math
+import random
+import secrets
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from tilegate.config import GateConfig
+from tilegate.files import UsageError
+from tilegate.judging import judge, stats
+from tilegate.judging.decision import Step
+from tilegate.judging.measured import of_turns
+from tilegate.measuring import duet, inspection, samples
+from tilegate.measuring.budget import Budget
+from tilegate.measuring.disturbance import Patience
+from tilegate.measuring.session import Crew, Stage, WorkerError
+from tilegate.progress import Reporter
+
+PATIENCE = 300.0
+"""Seconds that a run waits, in all, for other work on the device or for heat to pass."""
+
+LATER_WARM_UP = 0.1  # of the first: the device is warm, only the case's own first launches are left
+
+
+@dataclass(frozen=True)
+class Timing:
+    """What the timing of a run works with.
+
+    Attributes:
+        record: the samples so far; gets the new ones.
+        config: the base's.
+        target: "cpu", "cuda" or "hip".
+        stages: "base" and "head", and "new" if the head has a suite of its own.
+        logs: folder for the workers' output.
+        reporter: shows progress.
+        budget: how long it may take.
+    """
+
+    record: samples.Record
+    config: GateConfig
+    target: str
+    stages: Mapping[str, Stage]
+    logs: Path
+    reporter: Reporter
+    budget: Budget
+    patience: Patience = field(default_factory=lambda: Patience(PATIENCE))
+
+
+def run(timing: Timing) -> None:
+    """Measure replicates until every case is decided or the time is up; then what only the head has."""
+    for case in timing.record.cases.values():
+        case.pop("stopped", None)
+    while pending := _pending(timing):
+        # All screens come before any confirmation: how many cases are confirmed decides how often.
+        stage = "screen" if any(step.action == "screen" for step in pending.values()) else "confirm"
+        steps = {name: step for name, step in pending.items() if step.action == stage}
+        chosen = _within_budget(timing, stage, steps)
+        if not chosen:
+            _stop(timing, pending)
+            break
+        _replicate(timing, stage, chosen)
+    _measure_new(timing)
+
+
+def _pending(timing: Timing) -> dict[str, Step]:
+    """Return what to measure next of every case that needs it: all steps have "screen" or "confirm" as their action."""
+    cases, target = timing.record.cases, timing.target
+    document = timing.record.document
+    terms = judge.rules_of(document, timing.config, judge.profile_of(document)).terms
+    confirming = {
+        role: sum(
+            case["role"] == role and (_confirmed(case) > 0 or judge.should_confirm(case, terms[name], target=target))
+            for name, case in cases.items()
+        )
+        for role in ("gated", "control")
+    }
+    pending = {}
+    for name, case in cases.items():
+        if not _can_be_timed(case) or "stopped" in case:
+            continue
+        step = judge.next_step(case, terms[name], target=target, suspects=max(1, confirming.get(case["role"], 1)))
+        if step.action != "done":
+            pending[name] = step
+    return pending
+
+
+def _confirmed(case: Mapping[str, Any]) -> int:
+    return sum(replicate["stage"] == "confirm" for replicate in case["replicates"])
+
+
+def _can_be_timed(case: Mapping[str, Any]) -> bool:
+    return case["role"] != "identical" and all(case[side]["status"] == "ok" for side in duet.SIDES)
+
+
+def _within_budget(timing: Timing, stage: str, steps: Mapping[str, Step]) -> dict[str, Step]:
+    """Return the steps that can be paid for, the most worthwhile first: everything is screened before the rest."""
+    if not timing.budget.limited:
+        return dict(steps)
+    pairs = {name: step.pairs for name, step in steps.items()}
+    rounds = {name: step.replicates for name, step in steps.items()}
+    order = list(steps) if stage == "screen" else sorted(steps, key=lambda name: _worth(timing, name, steps[name]))
+    return {name: steps[name] for name in timing.budget.affordable(order, pairs, rounds)}
+
+
+def _worth(timing: Timing, name: str, step: Step) -> tuple[int, float]:
+    """Sort key: what looks slower, by slowdown per second; then what looks faster; last what is only noisy; cheap first."""
+    cost = max(timing.budget.cost(name, step.pairs * step.replicates), 1e-9)
+    case = timing.record.cases[name]
+    (screen,) = [r for r in case["replicates"] if r["stage"] == "screen"][-1:]
+    pairs = [pair for pair in screen["pairs"] if "disturbed" not in pair] or screen["pairs"]
+    base, head = of_turns(pairs, timing.target)
+    estimate = stats.hodges_lehmann(np.log(head / base))
+    noticed = math.log1p(timing.config.for_case(name).screen)
+    if estimate > noticed:
+        return 0, -estimate / cost
+    return (1 if estimate < -noticed else 2), cost
+
+
+def _stop(timing: Timing, pending: Mapping[str, Step]) -> None:
+    for name in pending:
+        timing.record.cases[name]["stopped"] = "budget"
+    timing.record.save()
+    timing.reporter.note(f"the time budget is used up; left undecided: {len(pending)}")
+
+
+def _replicate(timing: Timing, stage: str, steps: Mapping[str, Step]) -> None:
+    """Measure one replicate of each case in one fresh pair of processes, replaced if one of them fails."""
+
+    def one(crew: Crew, name: str, warm_up: float) -> duet.SideError | None:
+        return _one(timing, crew, (stage, name, steps[name].pairs), warm_up)
+
+    _each_case(timing, stage, {side: timing.stages[side] for side in duet.SIDES}, list(steps), one)
+
+
+def _each_case(
+    timing: Timing,
+    stage: str,
+    stages: Mapping[str, Stage],
+    names: Sequence[str],
+    one: Callable[[Crew, str, float], duet.SideError | None],
+) -> None:
+    """Do `one` for each case in the same fresh processes, which are replaced if one fails, until the time is up."""
+    crew: Crew | None = None
+    try:
+        with timing.reporter.phase(stage, len(names)) as phase:
+            for index, name in enumerate(names):
+                if timing.budget.left <= 0:
+                    break
+                phase.doing(name)
+                warm_up = timing.config.warm_up_seconds * LATER_WARM_UP
+                if crew is None:
+                    warm_up = timing.config.warm_up_seconds
+                    # The processes' identity is their label: the judge accepts no two replicates of a case from the same.
+                    label = f"{stage}-{secrets.token_hex(4)}"
+                    crew = Crew(stages, timing.logs, timing.config, label=label, timed=True)
+                    with timing.record.timed("start"):
+                        _start(timing, crew, names[index:])
+                with timing.record.timed(stage):
+                    failed = one(crew, name, warm_up)
+                if failed is not None:  # the other side has seen half a case
+                    crew.close()
+                    crew = None
+                timing.record.save()
+                phase.done(name if failed is None else f"{name}: {failed.side}: {failed.error.kind}")
+    finally:
+        if crew is not None:
+            crew.close()
+
+
+def _start(timing: Timing, crew: Crew, names: Sequence[str]) -> None:
+    """Start the processes and let them load all kernels at once; whatever fails fails again with its case."""
+    started = time.monotonic()
+    crew.start()
+    known = {}
+    for stage in crew.stages:
+        with contextlib.suppress(WorkerError):
+            here = {case["id"] for case in crew.worker(stage).catalogue()["cases"]}
+            known[stage] = {"cases": [name for name in names if name in here]}
+    crew.request_all("precompile", timing.config.compile_timeout, known)
+    _verify_sides(timing, crew, names)
+    timing.budget.startup = max(timing.budget.startup, time.monotonic() - started)
+
+
+def _verify_sides(timing: Timing, crew: Crew, names: Sequence[str]) -> None:
+    """Ask both sides for the code of one case that differs, and see that neither has the other's.
+
+    Raises:
+        UsageError: the sides are exchanged, so that a slowdown would be called an improvement.
+    """
+    recorded = {name: [timing.record.cases[name][side]["identity"] for side in duet.SIDES] for name in names}
+    telling = next((name for name, (base, head) in recorded.items() if None not in (base, head) and base != head), None)
+    if telling is None or not set(duet.SIDES) <= set(crew.stages):
+        return
+    asked = {side: {"case": telling} for side in duet.SIDES}
+    found = []
+    for answer in crew.request_all("artifacts", timing.config.compile_timeout, asked).values():
+        with contextlib.suppress(WorkerError):  # fails again with its case
+            found.append(answer()["identity"])
+    if found == recorded[telling][::-1]:
+        raise UsageError(
+            f"base and head are exchanged: the base's process has the head's code for {telling}; nothing it measured "
+            "was kept. Please report this, it is a defect of tilegate"
+        )
+
+
+def _one(timing: Timing, crew: Crew, what: tuple[str, str, int], warm_up: float) -> duet.SideError | None:
+    """Measure one replicate (stage, case, pairs) and enter it in the record; return what went wrong, if anything did."""
+    stage, name, pairs = what
+    case = timing.record.cases[name]
+    number = len(case["replicates"])
+    order = random.Random(f"{timing.record.document['seed']}/{name}/{number}")  # noqa: S311 - not for secrets
+    config = timing.config.for_case(name)
+    started = time.monotonic()
+    try:
+        result = duet.measure(crew, name, pairs, config, order, warm_up=warm_up, patience=timing.patience)
+    except duet.SideError as failed:
+        case[failed.side] |= {"status": "failed", "failure": failed.error.failure()}
+        return failed
+    timing.budget.paid(name, pairs, time.monotonic() - started)
+    recorded = {"recorded": result["recorded"]} if result["recorded"] > 1 else {}
+    case["replicates"].append(
+        {"replicate": number, "stage": stage, "session": crew.label, **recorded, "pairs": result["pairs"]}
+    )
+    for side, state in result["host_state"].items():
+        case[side]["host_state"] += [state] if state else []
+    return None
+
+
+def _measure_new(timing: Timing) -> None:
+    """Time what the base does not have, in the head alone: for the reader, since there is nothing to compare it with."""
+    new = [name for name, case in timing.record.cases.items() if _is_new(case) and "alone" not in case]
+    if new and timing.budget.left > timing.budget.startup:
+        stages = {name: stage for name, stage in timing.stages.items() if name != "base"}
+        _each_case(timing, "new", stages, new, lambda crew, name, warm_up: _alone(timing, crew, name, warm_up))
+
+
+def _is_new(case: Mapping[str, Any]) -> bool:
+    return (case["base"]["status"], case["head"]["status"]) == ("missing", "ok") and bool(case["head"]["checked"])
+
+
+def _alone(timing: Timing, crew: Crew, name: str, warm_up: float) -> duet.SideError | None:
+    case, config = timing.record.cases[name], timing.config.for_case(name)
+    try:
+        turns = duet.measure_alone(
+            crew, inspection.holder(crew, name), name, config.screen_pairs, config, warm_up=warm_up
+        )
+    except duet.SideError as failed:
+        case["head"] |= {"status": "failed", "failure": failed.error.failure()}
+        return failed
+    case["alone"] = {"session": crew.label, "turns": turns}
+    return None

@@ -1,0 +1,436 @@
+"""Worker processes as seen from the gate: start, ask, and tell what went wrong.
+
+A worker is a fresh process in a process group of its own. Whatever the code under test does (crash, hang, exhaust the
+memory, exit, print) ends as a `WorkerError` that says what happened and quotes the worker's log.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import secrets
+import select
+import signal
+import subprocess
+import sys
+import time
+from collections import deque
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from tilegate.config import GateConfig
+from tilegate.files import UsageError
+from tilegate.measuring import replies, trees
+
+_LOG_TAIL = 6000  # bytes of the log that a failure quotes
+_EXCERPT = 80  # bytes of what was no answer that a message shows
+_GRACE = 5.0  # seconds that the worker's own watchdog gets, which leaves a traceback, before the group is killed
+_SAFE_KINDS = (
+    "wrong-result",
+    "missing",
+    "skipped",
+)  # after any other failure the process may be damaged (a GPU context is)
+
+
+class WorkerError(Exception):
+    """A request failed.
+
+    Attributes:
+        kind: as in the samples schema, or "missing": this side has no such thing, or "skipped": nor does the suite
+            want it to.
+        message: one or a few lines.
+        log: the end of what the worker printed during the request.
+    """
+
+    def __init__(self, kind: str, message: str, log: str | None) -> None:
+        """See the attributes."""
+        super().__init__(message)
+        self.kind, self.message, self.log = kind, message, log
+
+    def failure(self) -> dict[str, Any]:
+        """Return the failure as samples.json holds it."""
+        # Too late for "missing" and "skipped": whoever takes those for an answer looks at the kind before.
+        kind = "setup" if self.kind in ("missing", "skipped") else self.kind
+        return {"kind": kind, "message": self.message, "log": self.log}
+
+
+@dataclass(frozen=True)
+class Stage:
+    """One side, staged: a folder for sys.path in which nothing but the side's package and the suite is found.
+
+    Attributes:
+        name: "base", "head" or "new" (the head with its own suite).
+        folder: goes first on the worker's sys.path.
+        trees: exported folders that the staged names point to, with the names under which a log shows them.
+        suite: import name of the suite as staged; `suite_root` is its folder in the exported tree.
+        package: import name of the package; `package_root` is its folder or file, None if the tree has none.
+        target, tier: what the suite is told to select.
+    """
+
+    name: str
+    folder: Path
+    trees: Mapping[str, Path]
+    suite: str
+    suite_root: Path
+    package: str
+    package_root: Path | None
+    target: str
+    tier: str
+
+
+def stage(folder: Path, config: GateConfig, *, exported: Path, suite_root: Path, target: str, tier: str) -> Stage:
+    """Fill `folder` with links to the package in `exported`, to the suite, and to this tilegate: today's ruler.
+
+    Args:
+        folder: made here; its name is the stage's.
+        config: names package and suite.
+        exported: the tree that has the package.
+        suite_root: the suite's folder, in whichever tree.
+        target, tier: what the suite is told to select.
+
+    Raises:
+        UsageError: package and suite cannot come from different commits, or the package is a link out of its tree.
+    """
+    package = config.package.partition(".")[0]
+    suite = config.suite.rpartition(".")[2]  # asv imports a suite by its folder's name
+    if suite == package or config.suite.startswith(f"{package}."):
+        raise UsageError(
+            f"the suite {config.suite!r} lies inside the package {config.package!r}, so the base's suite cannot measure "
+            "the head's package; move it out and set `suite` in [tool.tilegate]"
+        )
+    package_root = trees.find_module(exported, package)
+    if package_root is not None:
+        trees.refuse_links_out(exported, package_root)
+    folder.mkdir(parents=True)
+    if package_root is not None:
+        (folder / package_root.name).symlink_to(package_root)
+    (folder / suite).symlink_to(suite_root)
+    if package != "tilegate":
+        (folder / "tilegate").symlink_to(Path(__file__).resolve().parents[1])
+    known = {f"<{folder.name}>": exported, "<suite>": suite_root}
+    return Stage(folder.name, folder, known, suite, suite_root, package, package_root, target, tier)
+
+
+class Worker:
+    """A running worker process.
+
+    Args:
+        stage: which side it loads.
+        log: the file that gets its output.
+        config: timeouts.
+        timed: let it make a clock, for measuring.
+    """
+
+    def __init__(self, stage: Stage, log: Path, config: GateConfig, *, timed: bool = False) -> None:
+        """Start the process and its imports; returns at once (see `catalogue`)."""
+        self.stage, self._log, self._config = stage, log, config
+        self._buffer = b""
+        self._catalogue: dict[str, Any] | None = None
+        self._mark = 0
+        self._asked: deque[tuple[float, str]] = deque()  # of each request without an answer: when, and its ticket
+        self._answered = 0.0  # when the last answer came
+        scratch = stage.folder.parent / "scratch"
+        scratch.mkdir(exist_ok=True)
+        log.parent.mkdir(parents=True, exist_ok=True)
+        request_read, self._requests = os.pipe()
+        self._replies, reply_write = os.pipe()
+        try:
+            with log.open("ab") as output:
+                self._process = subprocess.Popen(
+                    [sys.executable, "-P", "-m", "tilegate.worker", str(request_read), str(reply_write)],
+                    stdin=subprocess.DEVNULL,
+                    stdout=output,
+                    stderr=subprocess.STDOUT,
+                    cwd=scratch,
+                    env=_environment(stage),
+                    pass_fds=(request_read, reply_write),
+                    start_new_session=True,  # a group of its own: Ctrl-C ends the gate, which then ends its workers
+                )
+        finally:
+            os.close(request_read)
+            os.close(reply_write)
+        self.send(
+            "start",
+            config.import_timeout,
+            suite=stage.suite,
+            suite_root=str(stage.suite_root),
+            package=stage.package,
+            package_root=str(stage.package_root) if stage.package_root else None,
+            timed=timed,
+        )
+        self.send("load", config.import_timeout)
+
+    @property
+    def number(self) -> int:
+        """The process's number."""
+        return self._process.pid
+
+    def catalogue(self) -> dict[str, Any]:
+        """Wait until the suite is imported; return its cases and the modules that could not be imported.
+
+        Returns:
+            ``{"cases": [{"id", "benchmark", "params", "version"}], "broken": {module: {"kind", "message"}}}``; the
+            module "" is the whole suite.
+
+        Raises:
+            WorkerError: it could not be loaded at all.
+        """
+        if self._catalogue is None:
+            self.receive("start", self._config.import_timeout)
+            self._catalogue = self.receive("load", self._config.import_timeout)
+        return self._catalogue
+
+    def request(self, operation: str, timeout: float, **arguments: Any) -> Any:
+        """Ask and wait for the answer.
+
+        Raises:
+            WorkerError: it failed, took longer than `timeout` seconds, or the process died.
+        """
+        self.catalogue()
+        self.send(operation, timeout, **arguments)
+        return self.receive(operation, timeout)
+
+    def send(self, operation: str, timeout: float, **arguments: Any) -> None:
+        """Ask without waiting, so that several workers can be busy at once; `receive` must follow."""
+        self._mark = self._log.stat().st_size
+        ticket = secrets.token_hex(8)
+        self._asked.append((time.monotonic(), ticket))
+        line = json.dumps({"op": operation, "timeout": timeout, "ticket": ticket, **arguments}) + "\n"
+        with contextlib.suppress(BrokenPipeError):  # it died; `receive` finds out how
+            _write_all(self._requests, line.encode())
+
+    def receive(self, operation: str, timeout: float) -> Any:
+        """Return the answer to the oldest request that has none yet. Raises as `request`."""
+        asked, ticket = self._asked.popleft()
+        started = max(asked, self._answered)
+        line = self._read_line(started + timeout + _GRACE)
+        self._answered = time.monotonic()
+        if line is None:
+            raise self._death(operation, timeout, self._answered - started)
+        try:
+            answer, failure = replies.decode(operation, ticket, line)
+        except replies.NoReplyError:
+            doing = operation.replace("_", " ")
+            raise self._error(
+                "error",
+                f"no answer to {doing!r}, but {_excerpt(line)}; does the code under test write to the worker's pipe?",
+            ) from None
+        if failure is not None:
+            raise self._error(*failure)
+        return answer
+
+    def close(self) -> None:
+        """End the process and everything that it started."""
+        self._kill()
+        for descriptor in (self._requests, self._replies):
+            with contextlib.suppress(OSError):
+                os.close(descriptor)
+
+    def _kill(self) -> None:
+        # Before the process is reaped: until then nothing else can have its number.
+        if self._process.returncode is None:
+            with contextlib.suppress(ProcessLookupError, PermissionError):
+                os.killpg(self._process.pid, signal.SIGKILL)
+            self._process.wait()
+
+    def _read_line(self, deadline: float) -> bytes | None:
+        """Return the next line, or None if the process has died or the deadline has passed; too long a line, unended."""
+        while b"\n" not in self._buffer:
+            remaining = deadline - time.monotonic()
+            if remaining <= 0:
+                return None
+            ready, _, _ = select.select([self._replies], [], [], min(remaining, 0.5))
+            if ready:
+                chunk = os.read(self._replies, 1 << 16)
+                if not chunk:
+                    return None
+                self._buffer += chunk
+                if len(self._buffer) > replies.LONGEST:
+                    return self._buffer  # which is no answer
+            elif self._has_ended() and not select.select([self._replies], [], [], 0)[0]:
+                return None  # something that it started still holds the pipe open
+        line, _, self._buffer = self._buffer.partition(b"\n")
+        return line
+
+    def _has_ended(self) -> bool:
+        return os.waitid(os.P_PID, self._process.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is not None
+
+    def _death(self, operation: str, timeout: float, elapsed: float) -> WorkerError:
+        """Explain why there will be no answer, and end what is left of the process group."""
+        give_up = time.monotonic() + 1.0  # between closing its pipe and ending, a process needs a moment
+        while not (ended := self._has_ended()) and elapsed < timeout and time.monotonic() < give_up:
+            time.sleep(0.01)
+        self._kill()
+        status = self._process.returncode
+        doing = operation.replace("_", " ")
+        if elapsed >= timeout:
+            return self._error(
+                "hang", f"no answer to {doing!r} within {timeout:g} s; *_timeout in [tool.tilegate] sets the limit"
+            )
+        if not ended:
+            return self._error("crash", f"its pipe was closed during {doing!r}; does the code under test close it?")
+        if status == -signal.SIGKILL:
+            return self._error(
+                "out-of-memory", f"killed during {doing!r} by SIGKILL, most likely by the system for lack of memory"
+            )
+        if status < 0:
+            return self._error("crash", f"killed by {_signal_name(-status)} during {doing!r}")
+        return self._error("crash", f"exited with status {status} during {doing!r}")
+
+    def _error(self, kind: str, message: str) -> WorkerError:
+        return WorkerError(kind, self._tidy(message), self._tail())
+
+    def _tail(self) -> str | None:
+        try:
+            with self._log.open("rb") as log:
+                size = log.seek(0, os.SEEK_END)
+                log.seek(max(self._mark, size - _LOG_TAIL))
+                text = log.read().decode(errors="replace").strip()
+        except OSError:
+            return None
+        return self._tidy(text) or None
+
+    def _tidy(self, text: str) -> str:
+        """Replace the folders of this run: a report should name the side, not a path on the runner."""
+        for name, folder in self.stage.trees.items():
+            text = text.replace(str(folder), name)
+        return text.replace(str(self.stage.folder), f"<{self.stage.name}>")
+
+
+class Crew:
+    """Keeps a worker for each stage, and replaces one that has failed.
+
+    Args:
+        stages: by name.
+        logs: the folder for log files.
+        config: timeouts.
+        timed: the workers measure; each crew is then one fresh set of processes.
+        label: distinguishes the log files of this crew.
+    """
+
+    def __init__(
+        self, stages: Mapping[str, Stage], logs: Path, config: GateConfig, *, label: str, timed: bool = False
+    ) -> None:
+        """Note what to start; nothing is started yet."""
+        self.stages, self.config, self.label = stages, config, label
+        self._logs, self._timed = logs, timed
+        self._workers: dict[str, Worker] = {}
+        self._started = 0
+
+    def __enter__(self) -> Crew:
+        """Return itself; leaving the context ends the workers."""
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """End the workers."""
+        self.close()
+
+    @property
+    def target(self) -> str:
+        """What is measured: "cpu", "cuda" or "hip"."""
+        return next(iter(self.stages.values())).target
+
+    def start(self) -> None:
+        """Start all workers that are not running, at once."""
+        for name in self.stages:
+            self.worker(name)
+
+    def worker(self, name: str) -> Worker:
+        """Return the worker of that stage, started if there is none; it may still be importing."""
+        if name not in self._workers:
+            self._started += 1
+            log = self._logs / f"{self.label}-{self._started}-{name}.log"
+            self._workers[name] = Worker(self.stages[name], log, self.config, timed=self._timed)
+        return self._workers[name]
+
+    def request(self, name: str, operation: str, timeout: float, **arguments: Any) -> Any:
+        """Ask one worker and wait. Raises WorkerError; the worker is then ended, unless it is certainly unharmed."""
+        return self.request_all(operation, timeout, {name: arguments})[name]()
+
+    def request_all(self, operation: str, timeout: float, arguments: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
+        """Ask several workers the same at once, and wait for all.
+
+        Returns:
+            by stage, a function that returns the answer or raises WorkerError.
+        """
+        for name in arguments:
+            self.worker(name)
+        answers: dict[str, Any] = {}
+        for name, values in arguments.items():
+            answers[name] = self._attempt(name, lambda worker, v=values: self._send(worker, operation, timeout, v))
+        for name in arguments:
+            if isinstance(answers[name], WorkerError):
+                continue
+            answers[name] = self._attempt(name, lambda worker: worker.receive(operation, timeout))
+        return {name: _outcome(answer) for name, answer in answers.items()}
+
+    def processes(self) -> set[int]:
+        """Return the numbers of the running workers."""
+        return {worker.number for worker in self._workers.values()}
+
+    def drop(self, name: str) -> None:
+        """End one worker; the next request to it starts a fresh one."""
+        worker = self._workers.pop(name, None)
+        if worker is not None:
+            worker.close()
+
+    def close(self) -> None:
+        """End all workers."""
+        for name in list(self._workers):
+            self.drop(name)
+
+    @staticmethod
+    def _send(worker: Worker, operation: str, timeout: float, arguments: Mapping[str, Any]) -> None:
+        worker.catalogue()
+        worker.send(operation, timeout, **arguments)
+
+    def _attempt(self, name: str, act: Any) -> Any:
+        try:
+            return act(self._workers[name])
+        except WorkerError as error:
+            if error.kind not in _SAFE_KINDS:
+                self.drop(name)
+            return error
+
+
+def _outcome(answer: Any) -> Any:
+    def take() -> Any:
+        if isinstance(answer, WorkerError):
+            raise answer
+        return answer
+
+    return take
+
+
+def _environment(stage: Stage) -> dict[str, str]:
+    path = os.pathsep.join(filter(None, [str(stage.folder), os.environ.get("PYTHONPATH")]))
+    return {
+        **os.environ,
+        "PYTHONPATH": path,
+        "PYTHONSAFEPATH": "1",  # also for the processes that it starts to compile
+        "PYTHONDONTWRITEBYTECODE": "1",
+        "PYTHONUNBUFFERED": "1",
+        "PYTHONHASHSEED": "0",  # code generated from a set must come out the same in every process
+        "TILEGATE_TARGET": stage.target,
+        "TILEGATE_TIER": stage.tier,
+    }
+
+
+def _excerpt(line: bytes) -> str:
+    return ascii(line[:_EXCERPT].decode(errors="replace")) + ("…" if len(line) > _EXCERPT else "")
+
+
+def _write_all(descriptor: int, data: bytes) -> None:
+    view = memoryview(data)
+    while view:
+        view = view[os.write(descriptor, view) :]
+
+
+def _signal_name(number: int) -> str:
+    try:
+        return signal.Signals(number).name
+    except ValueError:
+        return f"signal {number}"

@@ -1,0 +1,126 @@
+"""What a reader of a verdict must know besides it: each remark one sentence, with the names that it is about."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, NamedTuple
+
+from tilegate.judging.conclusion import cases_in_words, disturbances_in_words
+
+_WORTH_SAYING = 1.2  # of the factor by which replicates scatter more than expected
+
+
+class Remark(NamedTuple):
+    """One remark.
+
+    Attributes:
+        text: a sentence that holds nothing of a commit but names of waivers.
+        details: one line for each thing that it is about, as pairs of a name or text, which may come from a commit, and a
+            phrase about it, which does not.
+    """
+
+    text: str
+    details: tuple[tuple[str, str], ...]
+
+
+def remarks(verdict: Mapping[str, Any]) -> list[Remark]:
+    """Return the remarks on a verdict document, what may let a slowdown pass first."""
+    parts = (_waivers, _thresholds, _not_gating, _emulated, _scatter, _disturbed, _modes)
+    return [remark for part in parts for remark in part(verdict)]
+
+
+def _waivers(verdict: Mapping[str, Any]) -> Iterator[Remark]:
+    found = verdict["waivers"]
+    waived = [(name, entry) for name, entry in verdict["cases"].items() if "waiver" in entry]
+    if waived:
+        text = f"{cases_in_words(len(waived))} would have failed and is waived." if len(waived) == 1 else ""
+        text = text or f"{cases_in_words(len(waived))} would have failed and are waived."
+        yield Remark(text, tuple((name, entry["reason"]) for name, entry in waived))
+    if found["expired"]:
+        text = "Expired waivers fail the run until they are renewed or removed."
+        yield Remark(text, _named(found["expired"]))
+    if found["refused"]:
+        text = "Waivers that this change adds or alters do not count, unless whoever may says --allow-head-waivers."
+        yield Remark(text, _named(found["refused"]))
+
+
+def _named(waivers: Sequence[Mapping[str, Any]]) -> tuple[tuple[str, str], ...]:
+    return tuple(
+        (f"{w['cases']}: {w['reason']} {w['link']}", f"{w['name']}, at most {w['ceiling']:g} %, until {w['expires']}")
+        for w in waivers
+    )
+
+
+def _thresholds(verdict: Mapping[str, Any]) -> Iterator[Remark]:
+    config, alike = verdict["config"], defaultdict[str, list[str]](list)
+    for name, entry in verdict["cases"].items():
+        if own := entry.get("thresholds"):
+            alike[", ".join(f"{key} {100 * own[key]:g} % (not {100 * config[key]:g} %)" for key in own)].append(name)
+    if alike:
+        count = sum(map(len, alike.values()))
+        details = tuple(
+            (names[0] if len(names) == 1 else f"{names[0]} and {len(names) - 1} more", phrase)
+            for phrase, names in alike.items()
+        )
+        yield Remark(f"{cases_in_words(count)} judged by other thresholds than the run's.", details)
+
+
+def _not_gating(verdict: Mapping[str, Any]) -> Iterator[Remark]:
+    blind = [(name, entry["reason"]) for name, entry in verdict["cases"].items() if entry["verdict"] == "not-gating"]
+    if blind:
+        promise = f"{100 * verdict['config']['promise']:g} %"
+        text = (
+            f"{cases_in_words(len(blind))} not gating: the noise of this machine cannot support a promise of {promise}."
+        )
+        yield Remark(text, tuple(blind))
+
+
+def _scatter(verdict: Mapping[str, Any]) -> Iterator[Remark]:
+    if verdict["bias_scale"] >= _WORTH_SAYING:
+        factor = f"{verdict['bias_scale']:.1f} times"
+        text = f"Fresh processes scatter {factor} as much as expected, and all intervals are that much more careful."
+        yield Remark(f"{text} `tilegate calibrate` tells what this machine's noise is.", ())
+
+
+def _emulated(verdict: Mapping[str, Any]) -> Iterator[Remark]:
+    for arch, found in verdict["emulation"].items():
+        if found["note"] is not None:
+            yield Remark(f"Changed kernels for {arch} were not executed.", ((found["note"], arch),))
+        if left_out := found.get("unselected", 0):
+            kernels = f"{left_out} kernel{'s' * (left_out != 1)}"
+            yield Remark(f"Not looked at for {arch}: {kernels} that no case of this run's filter uses.", ())
+        of = {kind: [k for k in found["kernels"].values() if k["verdict"] == kind] for kind in ("pass", "inconclusive")}
+        if of["inconclusive"]:
+            text = f"Executed for {arch}, and not judged: {len(of['inconclusive'])} of {len(found['kernels'])} changed kernels."
+            yield Remark(text, tuple((kernel["message"], arch) for kernel in of["inconclusive"]))
+        if of["pass"]:
+            count = len(of["pass"])
+            yield Remark(
+                f"Executed for {arch}, and nothing wrong was found: {count} of {len(found['kernels'])} changed kernels.",
+                (),
+            )
+
+
+def _disturbed(verdict: Mapping[str, Any]) -> Iterator[Remark]:
+    if verdict["disturbed"]["pairs"]:
+        hit = [(name, entry["disturbed"]) for name, entry in verdict["cases"].items() if "disturbed" in entry]
+        text = f"{disturbances_in_words(verdict['disturbed'])} and do not count."
+        yield Remark(text, tuple((name, f"{count} pairs") for name, count in hit))
+
+
+def _modes(verdict: Mapping[str, Any]) -> Iterator[Remark]:
+    advice = {
+        "turns": "from turn to turn: more launches a turn (min_launches) average over both",
+        "processes": "from process to process: each draws its mode anew; raise max_replicates, or look for what differs "
+        "between processes (placement of buffers, order of workgroups)",
+    }
+    found = [
+        (name, f"{100 * gap:.1f} % apart {advice[kind]}")
+        for name, entry in verdict["cases"].items()
+        for kind, gap in entry.get("modes", {}).items()
+    ]
+    if found:
+        count = len({name for name, _ in found})
+        verb = "alternates" if count == 1 else "alternate"
+        yield Remark(f"{cases_in_words(count)} {verb} between a fast and a slow mode.", tuple(found))
