@@ -56,6 +56,8 @@ class Evidence:
         interval: Hodges-Lehmann estimate over all pairs, with bounds that hold for pair noise and replicate bias.
         error: standard error of the estimate, replicate bias included.
         pair_error: the part of it that comes from the noise of pairs.
+        bias_error: the part that comes from the bias of the replicates, which count by their pairs.
+        freedom: degrees of freedom of `error`; few where it was estimated from a few pairs, infinite if bias is all of it.
         bias: standard deviation of one replicate's bias: the model's, or what the replicates show if that is more.
         p_slower, p_faster: of "no slower (faster) than `tolerated`", adjusted for the number of looks.
         p_different: of "not slower at all", not adjusted.
@@ -66,6 +68,8 @@ class Evidence:
     interval: stats.Interval
     error: float
     pair_error: float
+    bias_error: float
+    freedom: float
     bias: float
     p_slower: float
     p_faster: float
@@ -106,29 +110,32 @@ def weigh(replicates: Sequence[Replicate], config: GateConfig, bias: float, *, t
     estimates = [stats.hodges_lehmann(r.ratios) for r in replicates]
     errors = [stats.standard_error(r.ratios) for r in replicates]
     bias = max(bias, math.sqrt(stats.between_variance(estimates, errors)))
-    shared = bias / math.sqrt(len(replicates))
+    bias_error = bias / math.sqrt(stats.effective_number([len(r.ratios) for r in replicates]))
     exact = stats.hodges_lehmann_interval(pooled, tail)
     # Pair noise has an exact bound and no model; bias has a model. Independent, so their widths add in squares.
-    reach = stats.normal_quantile(tail) * shared
+    reach = stats.normal_quantile(tail) * bias_error
     interval = stats.Interval(
         low=exact.estimate - math.hypot(exact.estimate - exact.low, reach),
         estimate=exact.estimate,
         high=exact.estimate + math.hypot(exact.high - exact.estimate, reach),
     )
     pair_error = stats.standard_error(pooled)
-    error = math.hypot(pair_error, shared)
+    error = math.hypot(pair_error, bias_error)
+    freedom = stats.freedom_of_sum([(pair_error**2, stats.freedom_of(len(pooled))), (bias_error**2, math.inf)])
     tolerated = math.log1p(config.tolerated)
 
     def p_value(ratios: stats.Array, estimate: float, null: float) -> float:
         # The exact test knows pairs only, whose noise is independent; the second term knows the bias they share.
         beyond = estimate - null
-        biased = stats.normal_tail(beyond / error) if error > 0 else float(beyond <= 0)
+        biased = stats.student_tail(beyond / error, freedom) if error > 0 else float(beyond <= 0)
         return max(stats.wilcoxon_greater(ratios, null), biased)
 
     return Evidence(
         interval=interval,
         error=error,
         pair_error=pair_error,
+        bias_error=bias_error,
+        freedom=freedom,
         bias=bias,
         p_slower=min(1.0, looks * p_value(pooled, exact.estimate, tolerated)),
         p_faster=min(1.0, looks * p_value(-pooled, -exact.estimate, tolerated)),
@@ -249,10 +256,10 @@ def _after_a_look(confirmation: Sequence[Replicate], config: GateConfig, bias: f
     open_question = not shown and size >= math.log1p(config.tolerated) and reach >= math.log1p(config.regression)
     if have == last and not (finding is Finding.UNDECIDED or open_question):
         return DONE
-    return Step("confirm", coming - have, _further_pairs(evidence, last, config))
+    return Step("confirm", coming - have, _further_pairs(evidence, config))
 
 
-def smallest_detectable_effect(evidence: Evidence, replicates: int, config: GateConfig, suspects: int) -> float:
+def smallest_detectable_effect(evidence: Evidence, config: GateConfig, suspects: int) -> float:
     """Return the smallest true slowdown that the whole procedure calls a regression with probability `power`.
 
     It has to be noticed by the screen, must not look tolerable to the first confirmation, and has to be shown by, at
@@ -260,38 +267,36 @@ def smallest_detectable_effect(evidence: Evidence, replicates: int, config: Gate
 
     Args:
         evidence: from either stage.
-        replicates: how many replicates that was.
         config: thresholds and numbers of pairs and replicates.
         suspects: among how many confirmed cases `alpha` is shared, at least 1.
     """
     power = 1 - (1 - config.power) / 3
     variance_of_a_pair = evidence.pair_error**2 * evidence.pairs
-    at_most = config.max_replicates
-    further = _further_pairs(evidence, replicates, config)
-    most_pairs = config.replicates * config.confirm_pairs + (at_most - config.replicates) * further
 
-    first = math.sqrt(variance_of_a_pair / config.screen_pairs + evidence.bias**2)
+    def error(pairs: Sequence[int]) -> float:
+        """Standard error after replicates of so many pairs each."""
+        return math.sqrt(variance_of_a_pair / sum(pairs) + evidence.bias**2 / stats.effective_number(pairs))
+
+    first = error([config.screen_pairs])
     promised = math.log1p(config.promise) - stats.normal_quantile(config.miss) * first
     noticed = min(math.log1p(config.screen), promised) + stats.normal_quantile(1 - power) * first
 
+    confirmed = [config.confirm_pairs] * config.replicates
+    further = [_further_pairs(evidence, config)] * (config.max_replicates - config.replicates)
     shown = stats.smallest_detectable_effect(
-        math.sqrt(variance_of_a_pair / most_pairs + evidence.bias**2 / at_most),
+        error(confirmed + further),
         tail=config.alpha / (config.looks() * max(1, suspects)),
         power=power,
         null=math.log1p(config.tolerated),
         least=math.log1p(config.regression),
     )
-    second = math.sqrt(
-        variance_of_a_pair / (config.replicates * config.confirm_pairs) + evidence.bias**2 / config.replicates
-    )
-    kept = math.log1p(config.tolerated) + stats.normal_quantile(1 - power) * second
+    kept = math.log1p(config.tolerated) + stats.normal_quantile(1 - power) * error(confirmed)
     return max(noticed, kept, shown)
 
 
-def _further_pairs(evidence: Evidence, replicates: int, config: GateConfig) -> int:
+def _further_pairs(evidence: Evidence, config: GateConfig) -> int:
     """Return how many pairs each further replicate gets: more only where it is not bias that rules the error."""
-    noisy = evidence.pair_error > evidence.bias / math.sqrt(replicates)
-    return config.noisy_pairs if noisy else config.confirm_pairs
+    return config.noisy_pairs if evidence.pair_error > evidence.bias_error else config.confirm_pairs
 
 
 def _agree(estimates: Sequence[float], config: GateConfig) -> bool:

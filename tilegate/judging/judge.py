@@ -512,7 +512,7 @@ def _settled(j: _Judged) -> bool:
 
 def _numbers(j: _Judged, evidence: Evidence, suspects: int, p_value: float | None) -> dict[str, Any]:
     m = j.measured
-    effect = decision.smallest_detectable_effect(evidence, len(m.stage()), j.config, suspects)
+    effect = decision.smallest_detectable_effect(evidence, j.config, suspects)
     return {
         "ratio": math.exp(evidence.interval.estimate),
         "interval": [_finite(evidence.interval.low), _finite(evidence.interval.high)],

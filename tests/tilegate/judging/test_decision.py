@@ -159,7 +159,7 @@ def test_the_smallest_detectable_effect_is_detected_as_often_as_it_claims(noise,
     rng = np.random.default_rng(13)
     bias = 0.002
     evidence = decision.weigh_confirmation([replicate(0.0, rng, noise=noise, pairs=60) for _ in range(8)], CONFIG, bias)
-    effect = math.expm1(decision.smallest_detectable_effect(evidence, 8, CONFIG, 1))
+    effect = math.expm1(decision.smallest_detectable_effect(evidence, CONFIG, 1))
     assert effect == pytest.approx(expected, abs=0.0025)
     called = 0
     for _ in range(120):
@@ -222,3 +222,44 @@ def test_more_suspects_need_more_evidence():
     alone = decision.next_step(screen, confirmation, CONFIG, 0.001, suspects=1)
     among_many = decision.next_step(screen, confirmation, CONFIG, 0.001, suspects=10_000)
     assert (alone.action, among_many.action) == ("done", "confirm")
+
+
+# --- errors are what they are said to be ------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("counts", [(16, 16), (16, 16, 64, 64), (64, 8, 8, 8)])
+def test_the_error_of_unequal_replicates_is_that_of_their_effective_number(counts):
+    rng = np.random.default_rng(30)
+    bias, noise = 0.005, 0.02  # replicates get more pairs only where the noise of pairs rules
+    standardised = []
+    for _ in range(500):
+        found = decision.weigh_confirmation(
+            [replicate(0.0, rng, pairs=n, noise=noise, bias=bias) for n in counts], CONFIG, bias
+        )
+        known = math.hypot(1.02 * noise / math.sqrt(sum(counts)), found.bias_error * bias / found.bias)
+        standardised.append(found.interval.estimate / known)
+    # Known to 3.2 %; with the number of replicates instead, 16 + 16 + 64 + 64 gave 1.14.
+    assert np.std(standardised) == pytest.approx(1.0, abs=0.08)
+
+
+def test_the_smallest_detectable_effect_knows_that_replicates_of_few_pairs_count_less():
+    rng = np.random.default_rng(31)
+    found = decision.weigh_confirmation([replicate(0.0, rng) for _ in range(2)], CONFIG, 0.001)
+    noisy = dataclasses.replace(found, pair_error=0.01, bias=0.012, bias_error=0.012 / math.sqrt(2))
+    # After 2 replicates of 16 pairs and 6 of 64: 416 pairs, and biases as of 6.6 replicates.
+    error = math.sqrt(0.01**2 * 32 / 416 + 0.012**2 * (2 * 16**2 + 6 * 64**2) / 416**2)
+    among = 10_000  # suspects, so that it is the proof that asks for most
+    expected = stats.smallest_detectable_effect(
+        error, tail=CONFIG.alpha / (3 * among), power=1 - 0.05 / 3, null=math.log(1.01), least=math.log(1.018)
+    )
+    assert decision.smallest_detectable_effect(noisy, CONFIG, among) == pytest.approx(expected)
+
+
+def test_the_p_value_of_an_error_from_few_pairs_is_a_students():
+    """No bias at all: what rejects "not slower at all" at 1 % in eight pairs is right 1 % of the time."""
+    rng = np.random.default_rng(32)
+    found = [decision.weigh_screen([replicate(0.0, rng, pairs=8)], CONFIG, 1e-4) for _ in range(4000)]
+    assert 5 < np.median([e.freedom for e in found]) < 6
+    assert np.mean([e.p_different <= 0.01 for e in found]) <= 0.01 + 3 * math.sqrt(0.01 / 4000)
+    known = decision.weigh_screen([replicate(0.0, rng, pairs=8, noise=1e-6)], CONFIG, 0.01)
+    assert known.freedom > 1000  # bias is all of it, and the model knows it

@@ -175,6 +175,42 @@ def test_normal_tail_is_accurate_far_out():
     assert stats.normal_quantile(1e-6) == pytest.approx(scipy.stats.norm.isf(1e-6))
 
 
+def test_students_distribution():
+    for freedom in (1.0, 5.3, 40.0):
+        assert stats.student_tail(3.0, freedom) == pytest.approx(scipy.stats.t.sf(3.0, freedom))
+        assert stats.student_quantile(1e-5, freedom) == pytest.approx(scipy.stats.t.isf(1e-5, freedom))
+        assert stats.student_quantile(0.01, freedom) > stats.normal_quantile(0.01)
+    assert stats.student_tail(2.0, math.inf) == stats.normal_tail(2.0)
+    assert stats.student_quantile(0.01, math.inf) == stats.normal_quantile(0.01)
+
+
+@pytest.mark.parametrize("pairs", [8, 16, 32])
+@pytest.mark.parametrize("heavy", [False, True])
+def test_an_estimate_over_its_standard_error_is_a_students(pairs, heavy):
+    rng = np.random.default_rng(pairs)
+    d = rng.standard_t(4, (3000, pairs)) if heavy else rng.normal(size=(3000, pairs))
+    t = np.array([abs(stats.hodges_lehmann(row)) / stats.standard_error(row) for row in d])
+    beyond = np.mean(t > stats.student_quantile(0.005, stats.freedom_of(pairs)))
+    assert beyond <= 0.01 + 3 * math.sqrt(0.01 / len(t))
+    if pairs == 8 and not heavy:
+        assert np.mean(t > stats.normal_quantile(0.005)) > 0.03  # as if the error were known: three times too often
+
+
+def test_freedom_of_a_sum_by_hand():
+    assert stats.freedom_of_sum([(1.0, 5.0)]) == pytest.approx(5.0)
+    assert stats.freedom_of_sum([(1.0, 5.0), (1.0, 5.0)]) == pytest.approx(10.0)
+    assert stats.freedom_of_sum([(1.0, 5.0), (1.0, math.inf)]) == pytest.approx(20.0)
+    assert stats.freedom_of_sum([(1.0, math.inf)]) == stats.freedom_of_sum([(0.0, 5.0)]) == math.inf
+
+
+@given(st.lists(st.floats(0.1, 100), min_size=1, max_size=10), st.floats(0.1, 10))
+def test_effective_number(weights, factor):
+    found = stats.effective_number(weights)
+    assert 1 - 1e-9 <= found <= len(weights) + 1e-9
+    assert stats.effective_number([factor * w for w in weights]) == pytest.approx(found)
+    assert stats.effective_number([factor] * len(weights)) == pytest.approx(len(weights))
+
+
 @given(st.lists(st.tuples(st.floats(1e-6, 1), st.floats(1e-6, 1)), min_size=1, max_size=8), st.floats(0.1, 10))
 def test_medians_of_ratios(pairs, unit):
     base = [[b] * 3 for b, _ in pairs]
