@@ -21,7 +21,7 @@ from pathlib import Path
 import numpy as np
 
 from tilegate.config import GateConfig
-from tilegate.judging import decision, noise, stats
+from tilegate.judging import conclusion, decision, noise, stats
 from tilegate.judging.decision import Finding, Replicate
 
 DATA = Path(__file__).parents[1] / "data"
@@ -281,6 +281,56 @@ def synthetic(effect: float, noise: float, runs: int, rng: np.random.Generator) 
             found = decision.conclude(e, CONFIG, e.p_slower, e.p_faster)
         verdicts[VERDICTS[found]] += 1
     return verdicts, replicates / runs
+
+
+def controls(
+    count: int,
+    runs: int,
+    rng: np.random.Generator,
+    *,
+    pair_noise: float,
+    screen_noise: float,
+    config: GateConfig,
+    expected: float,
+    shift: float = 0.0,
+) -> float:
+    """Return the share of runs that `count` controls, all of them identical code, make environment-invalid.
+
+    Args:
+        count: of controls.
+        runs: how many.
+        rng: the source of chance.
+        pair_noise, screen_noise: standard deviations of a pair and of a screen's estimate; the bias explains the rest.
+        config: of the controls.
+        expected: the bias that the gate expects.
+        shift: what the machine adds to every head.
+    """
+    bias = math.sqrt(max(0.0, screen_noise**2 - pair_noise**2 / config.screen_pairs))
+
+    def measure(pairs: int) -> Replicate:
+        ratios = shift + rng.normal(0, bias) + rng.normal(0, pair_noise, pairs)
+        return Replicate(ratios, tuple(i % 2 == 1 for i in range(pairs)))
+
+    invalid = 0
+    for _ in range(runs):
+        screens = [measure(config.screen_pairs) for _ in range(count)]
+        confirmed = {
+            i: [measure(config.confirm_pairs) for _ in range(config.replicates)]
+            for i, screen in enumerate(screens)
+            if decision.next_step([screen], [], config, expected).action == "confirm"
+        }
+        scale = noise.bias_scale([([r.ratios for r in found], expected) for found in confirmed.values()])
+        known = {i: decision.weigh_confirmation(found, config, expected * scale) for i, found in confirmed.items()}
+        slower, faster = (stats.holm([getattr(e, p) for e in known.values()]) for p in ("p_slower", "p_faster"))
+        findings = {
+            i: decision.conclude(e, config, s, f) for (i, e), s, f in zip(known.items(), slower, faster, strict=True)
+        }
+        evidence = [known.get(i) or decision.weigh_screen([s], config, expected * scale) for i, s in enumerate(screens)]
+        report = conclusion.control_report(
+            {str(i): conclusion.Control(e, config, findings.get(i)) for i, e in enumerate(evidence)}, config.alpha
+        )
+        invalid += conclusion.moved(report)
+    return invalid / runs
 
 
 def pools() -> dict[str, Pool]:

@@ -6,6 +6,7 @@ import fnmatch
 import math
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -20,39 +21,77 @@ EXIT_CODES: Mapping[str, int] = {"pass": 0, "regressed": 1, "broken": 3, "inconc
 
 Entries = Mapping[str, Mapping[str, Any]]
 
+_LEAST_ERROR = 1e-9  # log ratio; none is smaller, and some samples have no noise at all
+
 
 def may_go(name: str, config: GateConfig) -> bool:
     """Return whether the head may drop a case."""
     return any(fnmatch.fnmatchcase(name, glob) for glob in config.allow_removed)
 
 
-def control_report(
-    evidence: Mapping[str, Evidence], findings: Mapping[str, Finding], config: GateConfig
-) -> dict[str, Any]:
+@dataclass(frozen=True)
+class Control:
+    """A case with identical code that was timed.
+
+    Attributes:
+        evidence: of the stage that counts.
+        config: thresholds of the case.
+        finding: what its confirmation says; None without one.
+    """
+
+    evidence: Evidence
+    config: GateConfig
+    finding: Finding | None
+
+
+def control_report(controls: Mapping[str, Control], alpha: float) -> dict[str, Any]:
     """Return the control test: did identical code seem to change, in one case or in all of them together?
 
+    Cases with another `screen` notice another shift, so only those that share it are taken together; `shift` and
+    `shift_limit` are of those that come nearest to their limit, or go furthest beyond.
+
     Args:
-        evidence: of every control that was timed.
-        findings: of every control that was confirmed.
-        config: thresholds of the run.
+        controls: by name.
+        alpha: the probability of saying so when nothing changed, shared among the groups.
     """
-    moved = [n for n, finding in findings.items() if finding in (Finding.SLOWER, Finding.FASTER)]
-    report = {"count": len(evidence), "moved": moved, "shift": None, "shift_limit": None}
-    if not evidence:
+    alone = [name for name, c in controls.items() if c.finding in (Finding.SLOWER, Finding.FASTER)]
+    report = {"count": len(controls), "moved": alone, "shift": None, "shift_limit": None}
+    if not controls:
         return {**report, "reason": "no controls: no timed case has identical code"}
-    weights = np.array([1 / max(e.error, 1e-9) ** 2 for e in evidence.values()])
-    shift = float(np.average([e.interval.estimate for e in evidence.values()], weights=weights))
-    limit = stats.normal_quantile(config.alpha / 2) / math.sqrt(float(weights.sum()))
+    groups: dict[float, list[Evidence]] = {}
+    for control in controls.values():
+        groups.setdefault(control.config.screen, []).append(control.evidence)
+    shifts = [(*_shift(group, alpha / len(groups)), screen) for screen, group in groups.items()]
     # A shift too small to make a suspect of anything does no harm, however certain it is.
-    limit = max(limit, math.log1p(config.screen))
+    limited = [(shift, max(chance, math.log1p(screen))) for shift, chance, screen in shifts]
+    shift, limit = max(limited, key=lambda found: abs(found[0]) / max(found[1], _LEAST_ERROR))
     report |= {"shift": shift, "shift_limit": limit}
-    if moved:
-        reason = f"{len(moved)} of {cases_in_words(len(evidence))} with identical code seemed to change"
+    if alone:
+        reason = f"{len(alone)} of {cases_in_words(len(controls))} with identical code seemed to change"
     elif abs(shift) > limit:
-        reason = f"{cases_in_words(len(evidence))} with identical code changed together, by {percent(shift)}"
+        reason = f"{cases_in_words(len(controls))} with identical code changed together, by {percent(shift)}"
     else:
-        reason = f"{cases_in_words(len(evidence))} with identical code stood still (together {percent(shift)})"
+        reason = f"{cases_in_words(len(controls))} with identical code stood still (together {percent(shift)})"
     return {**report, "reason": reason}
+
+
+def _shift(group: Sequence[Evidence], alpha: float) -> tuple[float, float]:
+    """Return the weighted mean of the estimates, and how far it is off by chance with a probability of `alpha`.
+
+    The errors are estimates, from eight pairs or so. Weights that followed each of them would favour those that came out
+    too small, so what differs between the weights is the expected bias; the noise of pairs is in them as its mean.
+    """
+    common = float(np.mean([e.pair_error**2 for e in group]))
+    weights = np.array([1 / max(e.bias_error**2 + common, _LEAST_ERROR**2) for e in group])
+    shares = weights / weights.sum()
+    variances = [(float(share * e.error) ** 2, e.freedom) for share, e in zip(shares, group, strict=True)]
+    chance = stats.student_quantile(alpha / 2, stats.freedom_of_sum(variances))
+    return float(shares @ [e.interval.estimate for e in group]), chance * math.sqrt(sum(v for v, _ in variances))
+
+
+def moved(report: Mapping[str, Any]) -> bool:
+    """Return whether controls moved, by their report: one by itself, or those together that share a threshold."""
+    return bool(report["moved"]) or abs(report["shift"] or 0.0) > (report["shift_limit"] or 0.0)
 
 
 def disturbance_report(timed: Iterable[Measured]) -> dict[str, Any]:
@@ -131,7 +170,7 @@ def conclude(
     if disturbances["of"] and disturbances["pairs"] > config.most_disturbed * disturbances["of"]:
         words = disturbances_in_words(disturbances)
         return "environment-invalid", f"The machine was not quiet: {words}. Measure again when it is."
-    if controls["moved"] or abs(controls["shift"] or 0.0) > (controls["shift_limit"] or 0.0):
+    if moved(controls):
         reason = f"The machine cannot be trusted: {controls['reason']}. Measure again on a quiet machine."
         return "environment-invalid", reason
     if regressed := counts["regressed"]:

@@ -167,9 +167,14 @@ def judge(
 
     ordered = {name: settled[name] for name in cases}
     control_report = conclusion.control_report(
-        {name: j.weigh() for name, j in controls.items() if j.measured.screen},
-        {name: found[0] for name, found in control_findings.items()},
-        config,
+        {
+            name: conclusion.Control(
+                j.weigh(), j.config, control_findings[name][0] if name in control_findings else None
+            )
+            for name, j in controls.items()
+            if j.measured.screen
+        },
+        config.alpha,
     )
     disturbances = conclusion.disturbance_report(j.measured for j in timed.values())
     # Controls say something of a change only where it left all code alone.

@@ -175,7 +175,7 @@ def freedom_of(pairs: int) -> float:
     """Return the degrees of freedom of `standard_error` squared: two thirds of the number of pairs.
 
     Simulated: 5.3, 10, 20 and 42 for 8, 16, 32 and 64 normal values. With heavier tails it scatters more, and is too large
-    by more than that takes away, so that Student's t with this many errs to the safe side (tests/tilegate/test_stats.py).
+    by more than that takes away, so that Student's t with this many errs to the safe side (tests/tilegate/judging/test_stats.py).
     """
     return 2 * pairs / 3
 

@@ -67,13 +67,14 @@ def _thresholds(verdict: Mapping[str, Any]) -> Iterator[Remark]:
 
 
 def _not_gating(verdict: Mapping[str, Any]) -> Iterator[Remark]:
-    blind = [(name, entry["reason"]) for name, entry in verdict["cases"].items() if entry["verdict"] == "not-gating"]
+    blind = {name: entry for name, entry in verdict["cases"].items() if entry["verdict"] == "not-gating"}
     if blind:
-        promise = f"{100 * verdict['config']['promise']:g} %"
+        own = {entry.get("thresholds", {}).get("promise", verdict["config"]["promise"]) for entry in blind.values()}
+        promise = " or ".join(f"{100 * promise:g} %" for promise in sorted(own))
         text = (
             f"{cases_in_words(len(blind))} not gating: the noise of this machine cannot support a promise of {promise}."
         )
-        yield Remark(text, tuple(blind))
+        yield Remark(text, tuple((name, entry["reason"]) for name, entry in blind.items()))
 
 
 def _scatter(verdict: Mapping[str, Any]) -> Iterator[Remark]:

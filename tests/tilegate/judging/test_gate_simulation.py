@@ -1,13 +1,16 @@
 """The simulation behind docs/gate-proof.md simulates the rules that the gate follows, on noise as it was recorded."""
 
+import dataclasses
 import math
+from pathlib import Path
 
 import gate_simulation
 import numpy as np
 import pytest
 from gate_simulation import CONFIG, Pool, Trace, traces
 
-from tilegate.judging import decision
+from tilegate import config
+from tilegate.judging import conclusion, decision
 from tilegate.judging.decision import Replicate
 
 REAL = traces()
@@ -72,3 +75,49 @@ def test_other_replicates_of_a_confirmation_are_drawn_than_of_the_screen():
     trace = Trace("one in ten", 1e-4, (*([clean] * 9), biased))
     verdicts, _ = gate_simulation.rates(trace, 0.0, 300, np.random.default_rng(4))
     assert verdicts["regressed"] <= 9
+
+
+# --- controls ---------------------------------------------------------------------------------------------------------
+
+# What docs/gate.md has measured on a CPU, "On a CPU".
+OF_A_CPU = {"pair_noise": 0.013, "screen_noise": 0.009}
+OF_THIS_REPOSITORY = config.load_config((Path(__file__).parents[3] / "pyproject.toml").read_text()).for_case(
+    "attention.Forward.latency_forward('cpu-g4-d64-s64', 'adaptive')"
+)
+
+
+def invalid(runs, controls, **options):
+    rng = np.random.default_rng(controls)
+    options = {**OF_A_CPU, "config": CONFIG, "expected": CONFIG.bias["cpu"].relative, **options}
+    return runs * gate_simulation.controls(controls, runs, rng, **options)
+
+
+@pytest.mark.parametrize("controls", [1, 2, 4])
+@pytest.mark.parametrize("runs", [500, pytest.param(8000, marks=pytest.mark.thorough)])
+def test_identical_code_on_a_cpu_hardly_ever_makes_the_environment_invalid(controls, runs):
+    most = CONFIG.alpha * runs + 3 * math.sqrt(CONFIG.alpha * runs)
+    assert invalid(runs, controls) <= most
+    assert invalid(runs, controls, config=OF_THIS_REPOSITORY) <= most
+
+
+@pytest.mark.parametrize("controls", [1, 2, 4])
+@pytest.mark.parametrize(("pair_noise", "bias"), [(0.013, 0.0077), (0.026, 1e-4)])
+def test_screens_of_eight_pairs_are_not_taken_for_more_than_they_are(controls, pair_noise, bias):
+    """What eight pairs say of their own noise taken for known, four of them alone were off in 4 % of runs."""
+    rng = np.random.default_rng(controls)
+    runs, off = 2000, 0
+    for _ in range(runs):
+        ratios = rng.normal(rng.normal(0, bias, controls)[:, None], pair_noise, (controls, 8))
+        screens = [decision.weigh_screen([Replicate(row, (True, False) * 4)], CONFIG, bias) for row in ratios]
+        shift, chance = conclusion._shift(screens, CONFIG.alpha)
+        off += abs(shift) > chance
+    assert off <= CONFIG.alpha * runs + 2 * math.sqrt(CONFIG.alpha * runs)
+
+
+@pytest.mark.parametrize("controls", [1, 2, 4])
+def test_a_machine_that_moves_all_controls_is_noticed(controls):
+    assert invalid(100, controls, pair_noise=0.005, screen_noise=0.002, expected=0.001, shift=0.012) >= 97
+    strict = dataclasses.replace(OF_THIS_REPOSITORY, screen=0.007)
+    assert (
+        invalid(100, controls, pair_noise=0.005, screen_noise=0.002, expected=0.001, shift=0.012, config=strict) >= 97
+    )

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from sample_builder import CONFIG, case, document, side
 
-from tilegate import files
+from tilegate import config, files
 from tilegate.judging import judge
 
 
@@ -178,6 +178,29 @@ def test_controls_that_move_together_by_a_little_invalidate_the_environment():
     verdict = verdict_on({"a": case(), **controls})
     assert verdict["controls"]["moved"] == []
     assert verdict["verdict"] == "environment-invalid"
+
+
+def overridden(run, **own):
+    """The run's `screen`, and other thresholds for the cases whose names begin with "own"."""
+    import dataclasses
+
+    return dataclasses.replace(CONFIG, screen=run, overrides=(config.Override("own*", own),))
+
+
+def test_controls_are_held_against_the_thresholds_of_their_own_cases():
+    moving = {f"own{i}": case(0.012, role="control", seed=i, noise=0.001) for i in range(4)}
+    lenient = dict(promise=0.10, regression=0.06, replicate_regression=0.04, tolerated=0.03, screen=0.045)
+    verdict = verdict_on({"a": case(), **moving}, configuration=overridden(0.007, **lenient))
+    assert verdict["verdict"] == "pass"
+    assert verdict["controls"]["shift_limit"] == pytest.approx(0.044, abs=1e-3)
+    assert verdict_on({"a": case(), **moving}, configuration=overridden(0.007, promise=0.04))["exit_code"] == 5
+    strict = overridden(0.015, screen=0.006)
+    moving = {f"own{i}": case(0.012, role="control", confirm=2, seed=i, noise=0.001) for i in range(4)}
+    assert verdict_on({"a": case(), **moving}, configuration=strict)["exit_code"] == 5
+    others = {f"c{i}": case(role="control", seed=i, noise=0.001) for i in range(8)}
+    verdict = verdict_on({"a": case(), **moving, **others}, configuration=strict)
+    assert (verdict["exit_code"], verdict["controls"]["moved"]) == (5, [])
+    assert verdict["controls"]["shift"] == pytest.approx(0.012, abs=1e-3)
 
 
 def test_a_control_that_seems_to_move_must_be_measured_again():
