@@ -19,7 +19,7 @@ def test_every_line_of_the_tables_is_measured(monkeypatch, capsys):
         emulator.toolchain()
     except emulator.ToolchainMissing as error:
         pytest.skip(str(error))
-    script = runpy.run_path(str(Path(__file__).parents[2] / "scripts/emulator_speed.py"))
+    script = runpy.run_path(str(Path(__file__).parents[2] / "scripts/proof/emulator_speed.py"))
     monkeypatch.setattr(kernels, "configurations", lambda arch: {ID: []})
     monkeypatch.setitem(script["main"].__globals__, "HEADS", ("bfloat16 d64 causal 64x32",))
     monkeypatch.setitem(script["main"].__globals__, "ROWS", (65,))

@@ -20,12 +20,12 @@ PROOF = ROOT / "docs" / "gate-proof"
 KERNEL = "tilekernels/kernels/attention_forward.py"
 SUBJECT = "attention.Forward.latency_forward('vendor-32x8-b1-s8192-causal', 'adaptive')"
 
-sys.path[:0] = [str(ROOT / "scripts" / "gate_proof")]
+sys.path[:0] = [str(ROOT / "scripts" / "proof")]
 
 
 def script(name):
     if name not in sys.modules:
-        spec = importlib.util.spec_from_file_location(name, ROOT / "scripts" / "gate_proof" / f"{name}.py")
+        spec = importlib.util.spec_from_file_location(name, ROOT / "scripts" / "proof" / f"{name}.py")
         sys.modules[name] = importlib.util.module_from_spec(spec)
         spec.loader.exec_module(sys.modules[name])
     return sys.modules[name]
@@ -308,13 +308,13 @@ def test_a_simulation_continues_where_it_was_and_forgets_what_other_rules_gave(t
 
 def test_the_scripts_explain_themselves():
     for name in ("simulate", "on_device", "beside_asv"):
-        path = ROOT / "scripts" / "gate_proof" / f"{name}.py"
+        path = ROOT / "scripts" / "proof" / f"{name}.py"
         shown = subprocess.run([sys.executable, str(path), "--help"], capture_output=True, text=True, check=True)
-        assert "python scripts/gate_proof/" in shown.stdout
+        assert "python scripts/proof/" in shown.stdout
 
 
 def test_the_simulation_ran_with_the_rules_of_today():
-    """Other thresholds need other figures: run scripts/gate_proof/simulate.py again."""
+    """Other thresholds need other figures: run scripts/proof/simulate.py again."""
     simulate = script("simulate")
     recorded = json.loads((PROOF / "simulation.json").read_text())["config"]
     assert recorded == json.loads(json.dumps(simulate.deciding()))

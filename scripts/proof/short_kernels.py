@@ -23,9 +23,9 @@ Half of the replicates are processes started one by one, the other half is forke
 For each way it prints the bias, the noise of one pair, the device time of a pair, and what the cheapest combination of
 replicates and pairs costs with which a 3 % slowdown is found (see `cost`). Raw medians go to --out.
 
-    python scripts/short_kernels.py --target cuda --minutes 5 --out short.json
-    python scripts/short_kernels.py --target cpu --minutes 2 --out rehearsal.json
-    python scripts/short_kernels.py --read short.json        # print the tables again
+    python scripts/proof/short_kernels.py --target cuda --minutes 5 --out short.json
+    python scripts/proof/short_kernels.py --target cpu --minutes 2 --out rehearsal.json
+    python scripts/proof/short_kernels.py --read short.json        # print the tables again
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ import numpy as np
 from tilegate.protocol import call_clock_for, clock_for, recorded
 from tilegate.protocol.clocks import one_core
 
-ROOT = Path(__file__).resolve().parent.parent
+ROOT = Path(__file__).resolve().parents[2]
 
 # name: batch, heads, kv_heads, seqlen_q, seqlen_k, head_dim; causal
 GPU_SHAPES = {

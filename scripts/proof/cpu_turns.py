@@ -1,6 +1,6 @@
 """How noisy a pair of turns is on this CPU, for several ways of taking them. docs/gate.md, "On a CPU", shows some.
 
-    python scripts/cpu_turns.py [--pairs 256]
+    python scripts/proof/cpu_turns.py [--pairs 256]
 
 Two processes launch one kernel of one version: what differs is noise.
 """
@@ -17,7 +17,7 @@ from pathlib import Path
 
 import numpy as np
 
-sys.path[:0] = [str(Path(__file__).parents[1])]  # `benchmarks` is not installed
+sys.path[:0] = [str(Path(__file__).parents[2])]  # `benchmarks` is not installed
 os.environ |= {"TILEGATE_TARGET": "cpu", "TILEGATE_TIER": "smoke"}
 
 from benchmarks.attention import Forward  # noqa: E402

@@ -1,12 +1,12 @@
 """Simulate thousands of pull requests on recorded noise: how often is the gate wrong, and what does it find?
 
-    python scripts/gate_proof/simulate.py [--quick] [--jobs 2] [--out FILE]
+    python scripts/proof/simulate.py [--quick] [--jobs 2] [--out FILE]
 
 Writes the counts to FILE (docs/gate-proof/simulation.json) and the plots beside it, and prints the tables that
 docs/gate-proof.md quotes. Interrupt it whenever you like: finished blocks are kept in .tilegate as long as neither the rules
 nor the noise changes, and the same command continues.
 
-    python scripts/gate_proof/simulate.py --synthetic
+    python scripts/proof/simulate.py --synthetic
 
 prints what the rules make of noise like that of a busy CPU instead.
 """
@@ -279,7 +279,7 @@ def main() -> None:
         console.print("interrupted; the same command continues")
         sys.exit(130)
     result = {
-        "about": "Written by scripts/gate_proof/simulate.py; docs/gate-proof.md explains it.",
+        "about": "Written by scripts/proof/simulate.py; docs/gate-proof.md explains it.",
         "seed": SEED,
         "inputs": _inputs(),
         "config": deciding(),

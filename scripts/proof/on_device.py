@@ -1,9 +1,9 @@
 """Gate known changes on a real device: equal ones, slower ones, a faster one. Does the gate say what is true?
 
-    python scripts/gate_proof/on_device.py --target cuda --out DIR [--minutes 9]
-    python scripts/gate_proof/on_device.py --target cuda --out DIR --whole    # the largest tier: how long does it take?
-    python scripts/gate_proof/on_device.py --target cpu --out DIR --whole     # a CPU's smoke tier: the same
-    python scripts/gate_proof/on_device.py --target cuda --out DIR --calls    # calls: Python code alone changes
+    python scripts/proof/on_device.py --target cuda --out DIR [--minutes 9]
+    python scripts/proof/on_device.py --target cuda --out DIR --whole    # the largest tier: how long does it take?
+    python scripts/proof/on_device.py --target cpu --out DIR --whole     # a CPU's smoke tier: the same
+    python scripts/proof/on_device.py --target cuda --out DIR --calls    # calls: Python code alone changes
 
 In a temporary clone, three commits beside HEAD, each of which changes one line of the attention kernel:
 

@@ -1,4 +1,4 @@
-"""What the emulator costs on this machine, as the tables of docs/emulator.md: `python scripts/emulator_speed.py`.
+"""What the emulator costs on this machine, as the tables of docs/emulator.md: `python scripts/proof/emulator_speed.py`.
 
 Needs clang, and a machine with nothing else to do. Everything is built anew, into a folder of its own; generated kernels
 are taken from where the library keeps them. Takes two or three minutes on two cores.
@@ -16,7 +16,7 @@ from pathlib import Path
 
 import torch
 
-sys.path[:0] = [str(Path(__file__).parents[1])]  # `benchmarks` is not installed
+sys.path[:0] = [str(Path(__file__).parents[2])]  # `benchmarks` is not installed
 
 import tilegate  # noqa: E402
 from benchmarks import emulated, kernels  # noqa: E402

@@ -4,9 +4,9 @@ Every contender sees the same inputs. In each round the contenders take their tu
 clock that the gate uses (device events, cold cache); the table shows the median over all rounds. Each contender is first
 held against the double-precision reference.
 
-    python scripts/compare_peers.py                            # the table of docs/h200.md
-    python scripts/compare_peers.py --head-dim 64 --heads 14 --kv-heads 2 --json d64.json
-    python scripts/compare_peers.py --tiles 128x128/256/2 192x128/384/2    # the rates of tilekernels/policy.py
+    python scripts/proof/compare_peers.py                            # the table of docs/h200.md
+    python scripts/proof/compare_peers.py --head-dim 64 --heads 14 --kv-heads 2 --json d64.json
+    python scripts/proof/compare_peers.py --tiles 128x128/256/2 192x128/384/2    # the rates of tilekernels/policy.py
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ import torch
 import torch.nn.functional as F
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
-sys.path[:0] = [str(Path(__file__).parents[1])]  # `benchmarks` is not installed
+sys.path[:0] = [str(Path(__file__).parents[2])]  # `benchmarks` is not installed
 
 import tilekernels  # noqa: E402
 from benchmarks import reference  # noqa: E402

@@ -1,6 +1,6 @@
 """Give `asv continuous --interleave-rounds` and `tilegate gate` the same commits, cases and machine: time and decisions.
 
-    python scripts/gate_proof/beside_asv.py --target cpu --toy --out DIR
+    python scripts/proof/beside_asv.py --target cpu --toy --out DIR
 
 The commits are those of on_device.py: equal code under another text, and more work in one kernel. asv measures with two
 rounds, without which it has nothing to interleave; its decision is shown with its own factor of 1.1 and with a smaller one,
