@@ -1,6 +1,6 @@
 """The gate's parameters: one frozen dataclass, read from `[tool.tilegate]` of the base commit's pyproject.toml.
 
-Sizes of effects are fractions (0.03 is 3 %), times are seconds. docs/gate.md says where each default comes from.
+Sizes of effects are fractions (0.03 is 3 %), times are seconds. docs/gate-statistics.md says where each default comes from.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ class Override:
 def _default_bias() -> Mapping[str, Bias]:
     return {
         # Of two processes with one kernel of 5 ms, eight pairs scatter by 0.9 %, of which a pair's 1.3 % explain 0.46 %
-        # (docs/gate.md, "On a CPU").
+        # (docs/gate-statistics.md, "On a CPU").
         "cpu": Bias(seconds=0.0, relative=0.008),
         "cuda": Bias(seconds=0.18e-6, relative=0.001),
         "hip": Bias(seconds=0.18e-6, relative=0.001),

@@ -1,4 +1,4 @@
-"""How noisy a pair of turns is on this CPU, for several ways of taking them. docs/gate.md, "On a CPU", shows some.
+"""How noisy a pair of turns is on this CPU, for several ways of taking them. docs/gate-statistics.md, "On a CPU", shows some.
 
     python scripts/proof/cpu_turns.py [--pairs 256]
 

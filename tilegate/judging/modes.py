@@ -6,7 +6,7 @@ says nothing, and more pairs do not narrow it. Information for the report: no ve
 The test: sort the values, cut them into the groups that explain most of their variance, and compare that share with what
 the same cut explains of uniformly distributed values, which of all shapes with a single hump come nearest to two groups
 (Hartigan & Hartigan, The Dip Test of Unimodality, Annals of Statistics 1985, argue the same for theirs). A few outliers
-are no mode: each of two groups must hold a fifth of the values. docs/gate.md has how often this errs.
+are no mode: each of two groups must hold a fifth of the values. docs/gate-statistics.md has how often this errs.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """What `tilegate calibrate` found out about a machine: the noise of every case, measured on identical code.
 
-Pure: from replicates to a profile, from a profile to what it means for a gate. docs/gate.md, "Calibration", explains it.
+Pure: from replicates to a profile, from a profile to what it means for a gate. docs/gate-statistics.md, "Calibrated noise", explains it.
 All sizes of noise are log ratios (0.01 is about 1 %), all times seconds.
 """
 

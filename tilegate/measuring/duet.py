@@ -1,6 +1,6 @@
 """Duet timing: two processes, one a commit, take turns of a few launches, so that whatever the machine does meets both.
 
-On the CPU they alternate launch by launch on one core (docs/gate.md, "On a CPU"): what else a shared machine does comes and
+On the CPU they alternate launch by launch on one core (docs/gate-statistics.md, "On a CPU"): what else a shared machine does comes and
 goes within a turn, and so meets neighbouring launches alike.
 
 (Bulej et al., Duet benchmarking, ICPE 2020; there the two run at the same time, here in turns, since they share one

@@ -33,7 +33,7 @@ _MIB = 1 << 20
 # which the host queues the launch.
 _DEVICE_FLUSH_BYTES = 512 * _MIB
 # The CPU's caches are flushed alike, up to a size that takes a millisecond: several times a core's own caches. Of a larger
-# last-level cache others use a part, and a virtual machine may get a sliver (docs/gate.md, "On a CPU").
+# last-level cache others use a part, and a virtual machine may get a sliver (docs/gate-statistics.md, "On a CPU").
 _CPU_FLUSH_LIMIT = 16 * _MIB
 _CPU_CACHE_DEFAULT = 32 * _MIB
 
@@ -329,7 +329,7 @@ def check_launches(launches: int) -> None:
 def one_core() -> Iterator[None]:
     """Keep this thread on one core while the context lasts, the same one in every process that may use the same cores.
 
-    Two sides of a comparison then meet the same neighbour on the core's other hardware thread (docs/gate.md, "On a CPU").
+    Two sides of a comparison then meet the same neighbour on the core's other hardware thread (docs/gate-statistics.md, "On a CPU").
     Where the system has no such thing or forbids it, times are noisier and as right.
     """
     if _set_affinity is None:

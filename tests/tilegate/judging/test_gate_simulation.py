@@ -79,7 +79,7 @@ def test_other_replicates_of_a_confirmation_are_drawn_than_of_the_screen():
 
 # --- controls ---------------------------------------------------------------------------------------------------------
 
-# What docs/gate.md has measured on a CPU, "On a CPU".
+# What docs/gate-statistics.md has measured on a CPU, "On a CPU".
 OF_A_CPU = {"pair_noise": 0.013, "screen_noise": 0.009}
 OF_THIS_REPOSITORY = config.load_config((Path(__file__).parents[3] / "pyproject.toml").read_text()).for_case(
     "attention.Forward.latency_forward('cpu-g4-d64-s64', 'adaptive')"
