@@ -202,6 +202,15 @@ def conclude(evidence: Evidence, config: GateConfig, p_slower: float, p_faster: 
     return Finding.FAST_ENOUGH
 
 
+def completed(confirmation: Sequence[Replicate], config: GateConfig) -> Sequence[Replicate]:
+    """Return the replicates of the last complete look at a confirmation; none before the first.
+
+    Between two looks nothing is decided: the correction for several looks counts only those.
+    """
+    looks = [look for look in config.looked_at() if look <= len(confirmation)]
+    return confirmation[: max(looks, default=0)]
+
+
 def next_step(
     screen: Sequence[Replicate],
     confirmation: Sequence[Replicate],
@@ -241,12 +250,11 @@ def next_step(
 
 def _after_a_look(confirmation: Sequence[Replicate], config: GateConfig, bias: float, suspects: int) -> Step:
     """Return the next step of a case that has been looked at at least once."""
-    have = len(confirmation)
-    last = max(look for look in config.looked_at() if look <= have)
+    have, seen = len(confirmation), completed(confirmation, config)
     coming = min((look for look in config.looked_at() if look > have), default=have)
     if coming == have:
         return DONE
-    evidence = weigh_confirmation(confirmation[:last], config, bias)
+    evidence = weigh_confirmation(seen, config, bias)
     # Bonferroni, not Holm: one case alone does not know the others' p-values. The judge, which does, is less strict.
     finding = conclude(evidence, config, suspects * evidence.p_slower, suspects * evidence.p_faster)
     # What looks like a change, and may yet turn out to be large enough to be called one, is worth more replicates.
@@ -254,7 +262,7 @@ def _after_a_look(confirmation: Sequence[Replicate], config: GateConfig, bias: f
     size = abs(evidence.interval.estimate)
     reach = size + stats.normal_quantile((1 - config.power) / 2) * evidence.error
     open_question = not shown and size >= math.log1p(config.tolerated) and reach >= math.log1p(config.regression)
-    if have == last and not (finding is Finding.UNDECIDED or open_question):
+    if have == len(seen) and not (finding is Finding.UNDECIDED or open_question):
         return DONE
     return Step("confirm", coming - have, _further_pairs(evidence, config))
 

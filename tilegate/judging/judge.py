@@ -101,6 +101,10 @@ class _Judged:
     def next(self, suspects: int = 1) -> Step:
         return _next(self.measured, self.terms, suspects)
 
+    def open(self, suspects: int) -> bool:
+        """Whether the rules ask for more, whatever kept the gate from measuring it."""
+        return _wanted(self.measured, self.terms, suspects).action != "done"
+
     def weigh(self) -> Evidence:
         return self.measured.weigh(self.config)
 
@@ -237,8 +241,8 @@ def _confirmed(samples: Mapping[str, Any], terms: Mapping[str, Terms]) -> Iterat
         if _without_statistics(name, case, terms[name].config) is None:
             with contextlib.suppress(UnsoundError):
                 m = measured(case, terms[name].config, samples["target"])
-                if m.confirmation:
-                    yield [replicate.ratios for replicate in m.confirmation], m.bias
+                if confirmed := m.confirmed(terms[name].config):
+                    yield [replicate.ratios for replicate in confirmed], m.bias
 
 
 def profile_of(samples: Mapping[str, Any]) -> NoiseProfile | None:
@@ -312,9 +316,13 @@ def should_confirm(case: Mapping[str, Any], terms: Terms | GateConfig, *, target
 
 
 def _next(m: Measured, terms: Terms, suspects: int = 1) -> Step:
-    step = decision.next_step(m.screen, m.confirmation, terms.config, m.bias, suspects=suspects, gating=terms.gating)
+    step = _wanted(m, terms, suspects)
     # What disturbances have spoilt is measured again, but not for ever.
     return DONE if m.short.get(step.action, 0) >= terms.config.replicates else step
+
+
+def _wanted(m: Measured, terms: Terms, suspects: int) -> Step:
+    return decision.next_step(m.screen, m.confirmation, terms.config, m.bias, suspects=suspects, gating=terms.gating)
 
 
 def _floor(case: Mapping[str, Any], samples: Mapping[str, Any]) -> float:
@@ -410,14 +418,14 @@ def _gated(
         return _entry(j.case, "inconclusive", f"not measured: {short}")
     evidence = j.weigh()
     high, about = percent(evidence.interval.high), percent(evidence.interval.estimate)
-    count = len(m.confirmation)
+    count = len(m.confirmed(config))
+    because = _spoilt(m) or _stopped(j)
     if found is None:
-        if j.next().action == "confirm" or m.confirmation or m.short.get("confirm"):
-            verdict = "inconclusive"
+        if j.open(suspects) or m.short.get("confirm"):
+            verdict, done = "inconclusive", len(m.confirmation)
             reason = (
-                f"suspicious in the screen ({about}), and confirmed in {count} of {config.replicates} fresh replicates"
+                f"suspicious in the screen ({about}), and confirmed in {done} of {config.replicates} fresh replicates"
             )
-            because = _spoilt(m) or _stopped(j)
             reason += f": {because}" if because else ""
         elif not j.terms.gating:
             verdict, reason = "not-gating", f"its noise cannot support the promise; the screen says {about}"
@@ -430,8 +438,10 @@ def _gated(
     verdict, reason = _in_words(finding, config, about=about, high=high, count=count)
     if finding is not Finding.SLOWER and not j.terms.gating:
         verdict, reason = "not-gating", f"its noise cannot support the promise; {about} in {count} fresh replicates"
-    if finding is Finding.UNDECIDED and _stopped(j):
-        reason += f"; {_stopped(j)}"
+    elif finding is not Finding.SLOWER and j.open(suspects):
+        if finding is not Finding.UNDECIDED:
+            verdict, reason = "inconclusive", f"not decided: {about} in {count} fresh replicates, and more are needed"
+        reason += f"; {because}" if because else ""
     used = None
     if waiver is not None and verdict in ("regressed", "inconclusive"):
         verdict, reason, used = _waived(waiver, finding, evidence, verdict, reason)
@@ -523,7 +533,7 @@ def _numbers(j: _Judged, evidence: Evidence, suspects: int, p_value: float | Non
         "interval": [_finite(evidence.interval.low), _finite(evidence.interval.high)],
         "smallest_detectable_effect": _finite(effect, less=1.0),
         "pairs": evidence.pairs,
-        "replicates": len(m.stage()),
+        "replicates": len(m.counting(j.config)),
         "base_seconds": m.base_seconds,
         "head_seconds": m.head_seconds,
         "p_value": p_value,

@@ -28,12 +28,12 @@ class Measured:
     """What was measured of one case.
 
     Attributes:
-        screen, confirmation: the replicates of each stage that have enough undisturbed pairs.
+        screen, confirmation: the replicates of each stage that have enough undisturbed pairs, in the order of their numbers.
         short: how many replicates of either stage disturbances left with too few pairs, by stage.
         disturbed: how many pairs do not count, by reason.
         pairs: how many pairs there are, the disturbed ones included.
         bias: expected standard deviation of a replicate's bias, in log ratio.
-        base_seconds, head_seconds: medians over the turns (`of_turns`) of the pairs that count; None if there are none.
+        base_seconds, head_seconds: medians over the turns (`of_turns`) of the replicates that count; None if there are none.
         turns: of each replicate of both stages, the seconds of base's and of head's turns, pair by pair (`of_turns`).
     """
 
@@ -47,14 +47,18 @@ class Measured:
     head_seconds: float | None
     turns: tuple[tuple[stats.Array, stats.Array], ...]
 
-    def stage(self) -> tuple[Replicate, ...]:
+    def confirmed(self, config: GateConfig) -> Sequence[Replicate]:
+        """The replicates of the last complete look at the confirmation; none before the first."""
+        return decision.completed(self.confirmation, config)
+
+    def counting(self, config: GateConfig) -> Sequence[Replicate]:
         """The replicates that count: selection by the screen has biased its own pairs, so they do not mix."""
-        return self.confirmation or self.screen
+        return self.confirmed(config) or self.screen
 
     def weigh(self, config: GateConfig) -> Evidence:
-        """Weigh the stage that counts."""
-        if self.confirmation:
-            return decision.weigh_confirmation(self.confirmation, config, self.bias)
+        """Weigh the replicates that count."""
+        if confirmed := self.confirmed(config):
+            return decision.weigh_confirmation(confirmed, config, self.bias)
         return decision.weigh_screen(self.screen, config, self.bias)
 
     def turn_modes(self, config: GateConfig) -> float | None:
@@ -89,7 +93,7 @@ def measured(case: Mapping[str, Any], config: GateConfig, target: str, floor: fl
     turns: dict[str, list[tuple[stats.Array, stats.Array]]] = {stage: [] for stage in wanted}
     short: Counter[str] = Counter()
     disturbed: Counter[str] = Counter()
-    for replicate in replicates:
+    for replicate in sorted(replicates, key=lambda r: int(r["replicate"])):
         stage, pairs = replicate["stage"], replicate["pairs"]
         left = [pair for pair in pairs if "disturbed" not in pair]
         disturbed.update(pair["disturbed"] for pair in pairs if "disturbed" in pair)
@@ -110,7 +114,7 @@ def measured(case: Mapping[str, Any], config: GateConfig, target: str, floor: fl
         raise UnsoundError("it was confirmed without a screen")
     if len(confirmation) >= config.replicates and decision.one_order(confirmation):
         raise UnsoundError("one side was first in nearly every pair, so the order is mistaken for a change")
-    used = turns["confirm"] or turns["screen"]
+    used = turns["confirm"][: len(decision.completed(confirmation, config))] or turns["screen"]
     seconds = [float(np.median(np.concatenate([of[i] for of in used]))) if used else None for i in (0, 1)]
     for side, median in zip(("base", "head"), seconds, strict=True):
         if median is not None and median < floor:

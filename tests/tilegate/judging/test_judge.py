@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from sample_builder import CONFIG, case, document, side
 
 from tilegate import config, files
-from tilegate.judging import judge
+from tilegate.judging import decision, judge
 
 
 def verdict_on(cases, **options):
@@ -117,6 +117,77 @@ def test_a_short_kernel_needs_more_than_its_pairs():
     entry = of_case(case(0.0, seconds=4e-6, noise=1e-5, confirm=2))
     assert entry["verdict"] == "inconclusive"
     assert of_case(case(0.0, seconds=4e-4, noise=1e-5))["verdict"] == "pass"
+
+
+# --- looks ------------------------------------------------------------------------------------------------------------
+
+
+def undecided_yet():
+    """A slowdown that two replicates neither show nor exclude: the rules want two more."""
+    built = case(0.02, noise=0.014, confirm=2, seed=4)
+    assert judge.next_step(built, CONFIG, target="cuda") == decision.Step("confirm", 2, 64)
+    assert of_case(case(0.02, noise=0.014, confirm=8, seed=4))["verdict"] == "regressed"
+    return built
+
+
+def test_a_case_that_is_left_open_never_passes():
+    built = undecided_yet()
+    for stopped in ({}, {"stopped": "budget"}):
+        verdict = verdict_on({"a": built | stopped, **still})
+        assert (verdict["cases"]["a"]["verdict"], verdict["exit_code"]) == ("inconclusive", 4)
+        assert "in 2 fresh replicates, and more are needed" in verdict["cases"]["a"]["reason"]
+        assert ("the time" in verdict["cases"]["a"]["reason"]) == bool(stopped)
+    assert verdict["out_of_time"] == 1
+
+
+@given(st.integers(0, 10_000), st.sampled_from([-0.02, 0.0, 0.01, 0.015, 0.02, 0.03]), st.sampled_from([0.003, 0.014, 0.03]),
+       st.sampled_from([0, 1, 2, 3, 4, 6, 8]))  # fmt: skip
+@settings(max_examples=60, deadline=None)
+def test_what_passes_is_what_nothing_is_left_to_measure_of(seed, effect, noise, confirm):
+    built = case(effect, noise=noise, confirm=confirm, seed=seed)
+    if judge.next_step(built, CONFIG, target="cuda").action != "done":
+        assert of_case(built)["verdict"] in ("inconclusive", "regressed")
+
+
+@pytest.mark.parametrize(("have", "looked_at"), [(1, 0), (2, 2), (3, 2), (4, 4), (5, 4), (7, 4), (8, 8)])
+def test_between_two_looks_the_last_one_counts(have, looked_at):
+    """The correction for several looks counts those after 2, 4 and 8 replicates: what came since is not weighed."""
+    built = case(0.03, noise=0.002, confirm=have, screen_effect=0.04)
+    for replicate in built["replicates"][1 + looked_at :]:  # would be seen in every number
+        for pair in replicate["pairs"]:
+            pair["head"] = [3 * t for t in pair["head"]]
+    entry = of_case(built)
+    alone = of_case({**built, "replicates": built["replicates"][: 1 + looked_at]})
+    shown = (
+        "verdict",
+        "ratio",
+        "interval",
+        "p_value",
+        "pairs",
+        "replicates",
+        "head_seconds",
+        "smallest_detectable_effect",
+    )
+    assert {key: entry[key] for key in shown} == {key: alone[key] for key in shown}
+    assert entry["verdict"] == ("regressed" if looked_at else "inconclusive")
+    shuffled = {**built, "replicates": built["replicates"][::-1]}  # their numbers say which came first
+    assert of_case(shuffled) == entry
+
+
+def test_two_replicates_of_three_are_no_regression_and_three_no_pass():
+    """What a third replicate adds to two that left it open is no verdict."""
+    three = undecided_yet()
+    three["replicates"] = case(0.02, noise=0.014, confirm=3, seed=4)["replicates"]
+    three["replicates"][3] = {**three["replicates"][3], "pairs": case(0.06, confirm=3)["replicates"][3]["pairs"]}
+    assert of_case(three)["verdict"] == "inconclusive"
+
+
+def test_more_replicates_after_the_last_look_do_not_scale_the_bias():
+    cases = {f"a{i}": case(0.0, screen_effect=0.05, confirm=3, seed=i) for i in range(12)}
+    for built in cases.values():
+        for pair in built["replicates"][3]["pairs"]:
+            pair["head"] = [1.05 * t for t in pair["head"]]
+    assert verdict_on(cases)["bias_scale"] < 1.5
 
 
 # --- precedence -------------------------------------------------------------------------------------------------------
