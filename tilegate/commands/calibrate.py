@@ -30,7 +30,7 @@ from tilegate.files import UsageError
 from tilegate.judging import noise
 from tilegate.judging.measured import of_turns
 from tilegate.judging.noise import CaseNoise, Needs
-from tilegate.measuring import device_lock, duet, environment, inspection, rounds, trees
+from tilegate.measuring import device_lock, duet, environment, rounds, trees
 from tilegate.measuring.budget import Budget
 from tilegate.measuring.disturbance import Patience
 from tilegate.measuring.session import Crew, Stage, WorkerError, stage
@@ -267,7 +267,7 @@ def _replicate(calibration: _Calibration, names: Sequence[str], title: str) -> N
         with calibration.reporter.phase(title, len(names)) as phase:
             for index, name in enumerate(names):
                 phase.doing(name)
-                warm_up = config.warm_up_seconds * (1.0 if crew is None else rounds.LATER_WARM_UP)
+                warm_up = config.for_case(name).warm_up_seconds * (1.0 if crew is None else rounds.LATER_WARM_UP)
                 if crew is None:
                     crew = _start(calibration, names[index:])
                 started = time.monotonic()
@@ -296,9 +296,7 @@ def _start(calibration: _Calibration, names: Sequence[str]) -> Crew:
     label = f"calibrate-{secrets.token_hex(4)}"
     crew = Crew(calibration.stages, calibration.logs, calibration.config, label=label, timed=True)
     crew.start()
-    every = {side: {"cases": list(names)} for side in duet.SIDES}
-    timeout = calibration.config.compile_timeout * (1 + len(names) / inspection.COMPILED_AT_ONCE)
-    for answer in crew.request_all("precompile", timeout, every).values():
+    for answer in crew.precompile(dict.fromkeys(duet.SIDES, names)).values():
         with contextlib.suppress(WorkerError):  # fails again, with its case
             answer()
     calibration.budget.startup = max(calibration.budget.startup, time.monotonic() - started)

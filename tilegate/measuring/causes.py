@@ -129,7 +129,7 @@ def _identities(case: Mapping[str, Any]) -> str:
 
 def _fetch(crew: Crew, name: str, case: Mapping[str, Any], deadline: float) -> tuple[Kernels, Kernels] | str:
     """Return both sides' kernels, or a sentence on why there are none."""
-    timeout = min(crew.config.compile_timeout, deadline - time.monotonic())
+    timeout = min(crew.config.for_case(name).compile_timeout, deadline - time.monotonic())
     if timeout <= 0:
         return _NO_TIME
     answers = crew.request_all("generated", timeout, {"base": {"case": name}, "head": {"case": name}})

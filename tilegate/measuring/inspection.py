@@ -15,7 +15,6 @@ from tilegate.measuring.session import Crew, WorkerError
 from tilegate.progress import Reporter
 
 _LISTED = 5  # cases that an error message names
-COMPILED_AT_ONCE = 8  # for the timeout: how many cases a suite's precompile takes the time of one for
 
 
 def inspect(crew: Crew, record: Record, pattern: str | None, reporter: Reporter) -> None:
@@ -50,9 +49,9 @@ def check(crew: Crew, record: Record, config: GateConfig, reporter: Reporter) ->
             to_check = {holder(crew, name): case["head"]} if _unchecked(case, "head") else {}
             if _base_to_check(case):
                 to_check["base"] = case["base"]
-            _check(crew, name, to_check, config)
+            _check(crew, name, to_check, config.for_case(name))
             if _base_to_check(case):  # only now is it known that the head is wrong
-                _check(crew, name, {"base": case["base"]}, config)
+                _check(crew, name, {"base": case["base"]}, config.for_case(name))
             if {case["base"]["status"], case["head"]["status"]} == {"skipped"}:
                 del record.cases[name]
                 phase.done(f"{name}: skipped by the suite")
@@ -152,18 +151,15 @@ def _select(cases: dict[str, Any], modules: list[str], pattern: str | None) -> d
 
 def _identify(crew: Crew, cases: dict[str, dict[str, Any]], reporter: Reporter) -> None:
     """Compile everything at both commits and take the identity of the generated code."""
-    timeout = crew.config.compile_timeout
-    wanted: dict[str, dict[str, Any]] = {}
+    wanted: dict[str, list[str]] = {}
     for case_id, case in cases.items():
         if case["base"]["status"] == "ok":
-            wanted.setdefault("base", {"cases": []})["cases"].append(case_id)
+            wanted.setdefault("base", []).append(case_id)
         if case["head"]["status"] == "ok":
-            wanted.setdefault(holder(crew, case_id), {"cases": []})["cases"].append(case_id)
+            wanted.setdefault(holder(crew, case_id), []).append(case_id)
     with reporter.phase("compile", len(cases)) as phase:
         phase.doing("all kernels at both revisions")
-        most = max((len(arguments["cases"]) for arguments in wanted.values()), default=0)
-        answers = crew.request_all("precompile", timeout * (1 + most / COMPILED_AT_ONCE), wanted)
-        for name, answer in answers.items():
+        for name, answer in crew.precompile(wanted).items():
             try:
                 answer()
             except WorkerError as error:  # which case it was shows below, one by one
@@ -172,6 +168,7 @@ def _identify(crew: Crew, cases: dict[str, dict[str, Any]], reporter: Reporter) 
             phase.doing(case_id)
             holders = {"base": "base", holder(crew, case_id): "head"}
             asked = {name: {"case": case_id} for name, side in holders.items() if case[side]["status"] == "ok"}
+            timeout = crew.config.for_case(case_id).compile_timeout
             for name, answer in crew.request_all("artifacts", timeout, asked).items():
                 side = case[holders[name]]
                 try:

@@ -156,9 +156,8 @@ def _each_case(
                 if timing.budget.left <= 0:
                     break
                 phase.doing(name)
-                warm_up = timing.config.warm_up_seconds * LATER_WARM_UP
+                warm_up = timing.config.for_case(name).warm_up_seconds * (1.0 if crew is None else LATER_WARM_UP)
                 if crew is None:
-                    warm_up = timing.config.warm_up_seconds
                     # The processes' identity is their label: the judge accepts no two replicates of a case from the same.
                     label = f"{stage}-{secrets.token_hex(4)}"
                     crew = Crew(stages, timing.logs, timing.config, label=label, timed=True)
@@ -184,8 +183,8 @@ def _start(timing: Timing, crew: Crew, names: Sequence[str]) -> None:
     for stage in crew.stages:
         with contextlib.suppress(WorkerError):
             here = {case["id"] for case in crew.worker(stage).catalogue()["cases"]}
-            known[stage] = {"cases": [name for name in names if name in here]}
-    crew.request_all("precompile", timing.config.compile_timeout, known)
+            known[stage] = [name for name in names if name in here]
+    crew.precompile(known)
     _verify_sides(timing, crew, names)
     timing.budget.startup = max(timing.budget.startup, time.monotonic() - started)
 
@@ -202,7 +201,7 @@ def _verify_sides(timing: Timing, crew: Crew, names: Sequence[str]) -> None:
         return
     asked = {side: {"case": telling} for side in duet.SIDES}
     found = []
-    for answer in crew.request_all("artifacts", timing.config.compile_timeout, asked).values():
+    for answer in crew.request_all("artifacts", timing.config.for_case(telling).compile_timeout, asked).values():
         with contextlib.suppress(WorkerError):  # fails again with its case
             found.append(answer()["identity"])
     if found == recorded[telling][::-1]:

@@ -16,7 +16,7 @@ import subprocess
 import sys
 import time
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -27,6 +27,7 @@ from tilegate.measuring import replies, trees
 
 _LOG_TAIL = 6000  # bytes of the log that a failure quotes
 _EXCERPT = 80  # bytes of what was no answer that a message shows
+_COMPILED_AT_ONCE = 8  # for the timeout: how many cases a suite's precompile takes the time of one for
 _GRACE = 5.0  # seconds that the worker's own watchdog gets, which leaves a traceback, before the group is killed
 _SAFE_KINDS = (
     "wrong-result",
@@ -366,6 +367,26 @@ class Crew:
                 continue
             answers[name] = self._attempt(name, lambda worker: worker.receive(operation, timeout))
         return {name: _outcome(answer) for name, answer in answers.items()}
+
+    def precompile(self, wanted: Mapping[str, Sequence[str]]) -> dict[str, Any]:
+        """Let the suites of several workers compile or load these cases' kernels at once, before one is asked for.
+
+        The time that it may take grows with the number of cases; one that a suite takes longer for than its own
+        `compile_timeout` still ends as that case's failure when it is set up.
+
+        Args:
+            wanted: by stage, the ids of the cases.
+
+        Returns:
+            as `request_all`.
+        """
+        most = max(map(len, wanted.values()), default=0)
+        ids = {case for cases in wanted.values() for case in cases}
+        longest = max((self.config.for_case(case).compile_timeout for case in ids), default=self.config.compile_timeout)
+        timeout = longest * (1 + most / _COMPILED_AT_ONCE)
+        return self.request_all(
+            "precompile", timeout, {stage: {"cases": list(cases)} for stage, cases in wanted.items()}
+        )
 
     def processes(self) -> set[int]:
         """Return the numbers of the running workers."""
