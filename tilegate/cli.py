@@ -24,6 +24,7 @@ _COMMANDS = {
     "judge": "recompute the verdict from a samples file",
     "calibrate": "measure how noisy this machine is, on identical code",
     "doctor": "show what this machine can measure, and what is missing",
+    "environment": "show this machine as an issue needs it, without anything private",
     "ci": "what GitHub's workflows do: plan, run, report, publish, triage",
     "isa": "show what the compiler made of every kernel, for chips that need not be here",
     "emulate": "execute kernels for chips that are not here, and check what they compute",
