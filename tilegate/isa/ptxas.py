@@ -1,14 +1,19 @@
-"""CUDA kernels: registers, shared memory and spills, from the report of ptxas, where nvcc is installed."""
+"""CUDA kernels: registers, shared memory, spills and the main loop's instructions, where nvcc is installed."""
 
 from __future__ import annotations
 
+import contextlib
 import importlib.util
+import json
 import re
+import shlex
 import subprocess
 import tempfile
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 
+from tilegate.isa import sass
 from tilegate.isa.figures import dynamic_lds_of
 from tilegate.isa.toolchain import ToolchainError
 from tilegate.lowering.store import Store, key_of
@@ -24,13 +29,17 @@ _FUNCTION = re.compile(r"Compiling entry function '(\S+)'")
 
 @dataclass(frozen=True)
 class Report:
-    """What ptxas says of one kernel; bytes but for registers, which are a thread's."""
+    """What ptxas says of one kernel; bytes but for registers, which are a thread's.
+
+    `loop` counts the instructions of the main loop by class (`sass.CLASSES`); None without nvdisasm.
+    """
 
     registers: int
     shared_static: int
     stack: int
     spill_stores: int
     spill_loads: int
+    loop: Mapping[str, int] | None = None
 
 
 def parse(text: str) -> dict[str, Report]:
@@ -55,20 +64,43 @@ def report(artifact: Artifact, arch: str, store: Store) -> Report:
     nvcc = compiler_path("cuda")
     if nvcc is None:
         raise ToolchainError("there is no nvcc here; install the CUDA toolkit, or set CUDA_HOME to where it is")
-    key = key_of("ptxas", artifact.source, arch, tool_version(nvcc))
-    text = store.get(key)
-    if text is None:
-        text = _compile(artifact.source, arch, nvcc)
-        store.put(key, text)
-    reports = parse(text)
+    flags = flags_of(artifact)
+    key = key_of("ptxas", artifact.source, arch, flags, tool_version(nvcc), _disassembler_version())
+    known = store.get(key)
+    if known is None:
+        text, listing = _compile(artifact.source, arch, nvcc, flags)
+        loop = None if listing is None else sass.counts(sass.main_loop(sass.parse(listing, artifact.name)))
+        known = json.dumps({"text": text, "loop": loop})
+        store.put(key, known)
+    kept = json.loads(known)
+    reports = parse(kept["text"])
     if not reports:
         raise ValueError(f"{artifact.name}: ptxas reported no kernel")
-    return reports.get(artifact.name) or next(iter(reports.values()))
+    return replace(reports.get(artifact.name) or next(iter(reports.values())), loop=kept["loop"])
+
+
+def flags_of(artifact: Artifact) -> list[str]:
+    """Return nvcc's flags as TileLang passes them for this artifact: they decide what is compiled."""
+    settings = artifact.launch.get("pass_configs")
+    settings = settings if isinstance(settings, Mapping) else {}
+    flags = ["--use_fast_math"] if settings.get("tl.enable_fast_math") else []
+    for given in (artifact.launch.get("compile_flags"), settings.get("tl.device_compile_flags")):
+        for flag in [given] if isinstance(given, str) else given if isinstance(given, list | tuple) else []:
+            flags += shlex.split(str(flag))
+    return flags
+
+
+def _disassembler_version() -> str | None:
+    try:
+        return tool_version(sass.disassembler())
+    except ToolchainError:
+        return None
 
 
 def explain(base_artifact: Artifact, head_artifact: Artifact, arch: str, store: Store) -> list[str]:
     """Return what changed, likeliest causes first. Raises as `report`."""
     base, head = (report(artifact, arch, store) for artifact in (base_artifact, head_artifact))
+    loops = (base.loop or {}, head.loop or {})
     shared = tuple(dynamic_lds_of(artifact) for artifact in (base_artifact, head_artifact))
     compared = (
         ("bytes spilled (stores)", base.spill_stores, head.spill_stores),
@@ -77,11 +109,15 @@ def explain(base_artifact: Artifact, head_artifact: Artifact, arch: str, store: 
         ("dynamic shared memory, bytes", *shared),
         ("static shared memory, bytes", base.shared_static, head.shared_static),
         ("stack, bytes", base.stack, head.stack),
+        *(
+            (f"instructions in the main loop, {name}:", loops[0].get(name, 0), loops[1].get(name, 0))
+            for name in loops[1]
+        ),
     )
     return [f"{name} {before:,} -> {after:,}" for name, before, after in compared if before != after]
 
 
-def _compile(source: str, arch: str, nvcc: str) -> str:
+def _compile(source: str, arch: str, nvcc: str, flags: Sequence[str]) -> tuple[str, str | None]:
     # TileLang compiles Hopper kernels for the "a" variant: only it has the warpgroup matrix instructions.
     suffix = "a" if int(re.sub(r"\D", "", arch)) >= 90 and not arch.endswith("a") else ""
     found = importlib.util.find_spec("tilelang")
@@ -90,12 +126,28 @@ def _compile(source: str, arch: str, nvcc: str) -> str:
     with tempfile.TemporaryDirectory(prefix="tilegate-isa-") as folder:
         path = Path(folder, "kernel.cu")
         path.write_text(source, encoding="utf-8")
-        command = [nvcc, "-std=c++17", "-O3", "-w", "-cubin", f"-arch={arch}{suffix}", "-Xptxas", "-v", *includes]
+        command = [
+            nvcc,
+            "-std=c++17",
+            "-O3",
+            "-w",
+            "-cubin",
+            f"-arch={arch}{suffix}",
+            "-Xptxas",
+            "-v",
+            *includes,
+            *flags,
+        ]
+        cubin = Path(folder, "kernel.cubin")
         try:
-            done = captured([*command, "-o", str(Path(folder, "kernel.cubin")), str(path)], _TIMEOUT)
+            done = captured([*command, "-o", str(cubin), str(path)], _TIMEOUT)
         except subprocess.TimeoutExpired:
             raise ValueError(f"nvcc took longer than {_TIMEOUT:.0f} s") from None
+        listing = None
+        if done.returncode == 0:
+            with contextlib.suppress(ToolchainError):
+                listing = sass.disassemble(cubin)
     if done.returncode != 0:
         errors = [line.replace(f"{folder}/", "") for line in done.stderr.splitlines() if "error" in line]
         raise ValueError("nvcc rejects the kernel: " + "\n".join(errors[:3]))
-    return done.stderr + done.stdout
+    return done.stderr + done.stdout, listing
