@@ -97,24 +97,31 @@ def _disassembler_version() -> str | None:
         return None
 
 
-def explain(base_artifact: Artifact, head_artifact: Artifact, arch: str, store: Store) -> list[str]:
-    """Return what changed, likeliest causes first. Raises as `report`."""
+def changes(base_artifact: Artifact, head_artifact: Artifact, arch: str, store: Store) -> list[tuple[bool, str]]:
+    """Return what changed, likeliest causes first, each with whether it got better: less of everything is. Raises as `report`."""
     base, head = (report(artifact, arch, store) for artifact in (base_artifact, head_artifact))
-    loops = (base.loop or {}, head.loop or {})
-    shared = tuple(dynamic_lds_of(artifact) for artifact in (base_artifact, head_artifact))
-    compared = (
+    shared = dynamic_lds_of(base_artifact), dynamic_lds_of(head_artifact)
+    # Counts of loops that do other work do not compare, so that none of them got better.
+    before_loop, after_loop = (base.loop, head.loop) if base.loop and head.loop else ({}, {})
+    comparable = before_loop.get("matrix") == after_loop.get("matrix")
+    compared: tuple[tuple[str, int, int], ...] = (
         ("bytes spilled (stores)", base.spill_stores, head.spill_stores),
         ("bytes spilled (loads)", base.spill_loads, head.spill_loads),
         ("registers a thread", base.registers, head.registers),
         ("dynamic shared memory, bytes", *shared),
         ("static shared memory, bytes", base.shared_static, head.shared_static),
         ("stack, bytes", base.stack, head.stack),
-        *(
-            (f"instructions in the main loop, {name}:", loops[0].get(name, 0), loops[1].get(name, 0))
-            for name in loops[1]
-        ),
     )
-    return [f"{name} {before:,} -> {after:,}" for name, before, after in compared if before != after]
+    counted = (
+        (f"instructions in the main loop, {name}:", before_loop.get(name, 0), after_loop.get(name, 0))
+        for name in dict.fromkeys([*after_loop, *before_loop])
+    )
+    directed = [*((True, *change) for change in compared), *((comparable, *change) for change in counted)]
+    return [
+        (less_is_better and after < before, f"{name} {before:,} -> {after:,}")
+        for less_is_better, name, before, after in directed
+        if before != after
+    ]
 
 
 def _compile(source: str, arch: str, nvcc: str, flags: Sequence[str]) -> tuple[str, str | None]:

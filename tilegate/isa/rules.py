@@ -194,31 +194,48 @@ def _matrix_share(base: Figures, head: Figures) -> Finding:
 
 def _figures(base: Figures, head: Figures) -> Finding:
     """Every other number that changed: for information."""
-    for name, before, after in (
-        ("threads", base.threads, head.threads),
-        ("VGPRs", base.vgprs, head.vgprs),
-        ("AGPRs", base.agprs, head.agprs),
-        ("SGPRs", base.sgprs, head.sgprs),
-        ("LDS bytes", base.lds, head.lds),
-        ("workgroups on a compute unit", base.workgroups, head.workgroups),
-        ("code bytes", base.code_bytes, head.code_bytes),
+    for _, message in figures_changed(base, head):
+        yield INFO, message
+
+
+def figures_changed(base: Figures, head: Figures) -> Iterator[tuple[bool, str]]:
+    """Yield of every number that no rule judges and that changed, whether it got better for speed, and a sentence.
+
+    What is better in one direction only under conditions that do not hold here, such as a count in loops that do other
+    work, did not get better.
+    """
+    for name, before, after, good in (
+        ("threads", base.threads, head.threads, 0),
+        ("VGPRs", base.vgprs, head.vgprs, -1),
+        ("AGPRs", base.agprs, head.agprs, -1),
+        ("SGPRs", base.sgprs, head.sgprs, -1),
+        ("LDS bytes", base.lds, head.lds, -1),
+        ("workgroups on a compute unit", base.workgroups, head.workgroups, 1),
+        ("code bytes", base.code_bytes, head.code_bytes, -1),
     ):
         if before != after:
-            yield INFO, f"{name} {_show(before)} -> {_show(after)}"
+            better = None not in (before, after) and good * ((after or 0) - (before or 0)) > 0
+            yield better, f"{name} {_show(before)} -> {_show(after)}"
     if base.loop and head.loop:
-        yield from _counts(base.loop.counts, head.loop.counts)
+        yield from _counts(base.loop.counts, head.loop.counts, comparable=_same_work(base, head))
 
 
-def _counts(base: Counts, head: Counts) -> Finding:
+def _counts(base: Counts, head: Counts, *, comparable: bool) -> Iterator[tuple[bool, str]]:
     for name in ("matrix", "vector", "transcendental", "lds_permutes", "atomics", "scratch", "spills"):
         before, after = getattr(base, name), getattr(head, name)
         if before != after:
-            yield INFO, f"main loop, {name.replace('_', ' ')} instructions {before} -> {after}"
+            better = comparable and after < before
+            yield better, f"main loop, {name.replace('_', ' ')} instructions {before} -> {after}"
     for name in ("lds_reads", "lds_writes", "global_loads", "global_stores"):
         widths: tuple[Mapping[str, int], Mapping[str, int]] = getattr(base, name), getattr(head, name)
         if widths[0] != widths[1]:
             shown = (" ".join(f"{count}x{width}" for width, count in w.items()) or "none" for w in widths)
-            yield INFO, f"main loop, {name.replace('_', ' ')} (count x bytes a lane) {' -> '.join(shown)}"
+            accesses, moved = (
+                [sum(count * (int(width) if by_width else 1) for width, count in w.items()) for w in widths]
+                for by_width in (False, True)
+            )
+            better = comparable and accesses[1] <= accesses[0] and moved[1] <= moved[0]
+            yield better, f"main loop, {name.replace('_', ' ')} (count x bytes a lane) {' -> '.join(shown)}"
 
 
 def _narrow(counts: Counts) -> int:

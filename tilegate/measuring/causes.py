@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -34,7 +35,25 @@ _LONGEST_VALUE = 60  # characters of a changed setting
 _AT_ONCE = 4
 _NO_TIME = f"the compiled code was not compared: no time was left of {RUN_SECONDS:.0f} s for all cases"
 
+# Names of settings that have a direction: of these, less (or more) is no reason for slower. A tile has none.
+_LESS_IS_BETTER = re.compile(r"spill|scratch|stack|register|vgpr|agpr|sgpr|shared|lds|smem", re.IGNORECASE)
+_MORE_IS_BETTER = re.compile(r"occupancy|waves", re.IGNORECASE)
+
 Kernels = tuple[Artifact, ...]
+
+
+@dataclass(frozen=True)
+class _Job:
+    """One comparison: many cases may run the same two kernels.
+
+    Attributes:
+        base, head: the kernels.
+        slower: the cases got slower; otherwise they are broken.
+    """
+
+    base: Kernels
+    head: Kernels
+    slower: bool
 
 
 def unexplained(record: Record) -> list[str]:
@@ -68,27 +87,34 @@ def _attach(crew: Crew, record: Record, names: Sequence[str], arch: str | None, 
             record.cases[name]["cause"] = [_tidy(line, LONGEST_LINE) for line in lines[:MOST_LINES]]
         phase.done(name)
 
-    jobs: dict[str, tuple[Kernels, Kernels]] = {}  # by what is compared: many cases may run the same two kernels
+    jobs: dict[str, _Job] = {}  # by what is compared
     users: dict[str, list[str]] = {}
     with reporter.phase("explain", len(names)) as phase:
         for name in names:
             phase.doing(name)
-            key = _identities(record.cases[name])
+            slower = looks_slower(record.cases[name])
+            key = f"{_identities(record.cases[name])} {slower}"
             if key not in jobs:
                 fetched = _fetch(crew, name, record.cases[name], deadline)
                 if isinstance(fetched, str):
                     enter(name, [fetched])
                     continue
-                jobs[key] = fetched
+                jobs[key] = _Job(*fetched, slower)
             users.setdefault(key, []).append(name)
         crew.close()  # a machine has better uses for the memory of two idle suites than to hold it while it compiles
-        compilable = {key: kernels for key, kernels in jobs.items() if not _is_call(record, users[key])}
+        compilable = {key: job for key, job in jobs.items() if not _is_call(record, users[key])}
         for key in jobs.keys() - compilable.keys():
             for name in users[key]:
-                enter(name, settings_changed(*jobs[key]))
+                enter(name, settings_changed(jobs[key].base, jobs[key].head, slower=jobs[key].slower))
         for key, compared in _compare_all(compilable, arch, deadline):
+            settings = settings_changed(jobs[key].base, jobs[key].head, slower=jobs[key].slower)
             for name in users[key]:
-                enter(name, [*settings_changed(*jobs[key]), *compared])
+                enter(name, [*settings, *compared])
+
+
+def looks_slower(case: Mapping[str, Any]) -> bool:
+    """Return whether a case that is to be explained got slower: for that, what got better is no reason. Else it is broken."""
+    return case["head"]["failure"] is None
 
 
 def _is_call(record: Record, names: Sequence[str]) -> bool:
@@ -96,23 +122,36 @@ def _is_call(record: Record, names: Sequence[str]) -> bool:
     return all(is_call(record.cases[name]["benchmark"]) for name in names)
 
 
-def settings_changed(base: Kernels, head: Kernels) -> list[str]:
-    """Return which settings of a case's kernels changed: launch configuration, and resources such as the tile."""
+def settings_changed(base: Kernels, head: Kernels, *, slower: bool) -> list[str]:
+    """Return which settings of a case's kernels changed: launch configuration, and resources such as the tile.
+
+    Args:
+        base, head: the kernels.
+        slower: leave out what got better, such as fewer kernels a launch or fewer bytes of shared memory.
+    """
     pairs = _paired(base, head)
     lines = []
-    if len(base) != len(head):
+    if len(head) > len(base) or (len(head) < len(base) and not slower):
         lines.append(f"kernels of a launch {len(base)} -> {len(head)}")
     for before, after in pairs:
         of = f"{after.name}: " if len(pairs) > 1 else ""
         for kind in ("resources", "launch"):  # a tile is the choice, blocks and bytes follow from it
             old, new = (dict(_flat(getattr(kernel, kind))) for kernel in (before, after))
             for key in dict.fromkeys([*new, *old]):
-                if old.get(key) != new.get(key):
+                if old.get(key) != new.get(key) and not (slower and _better(key, old.get(key), new.get(key))):
                     shown = [_shown(values, key) for values in (old, new)]
                     # Two long values may differ where they are cut.
                     change = "changed" if shown[0] == shown[1] else " -> ".join(shown)
                     lines.append(f"{of}{_tidy(key, _LONGEST_VALUE)} {change}")
     return lines
+
+
+def _better(key: str, before: Any, after: Any) -> bool:
+    """Whether a setting got better, as far as its name says which way that is; one that is not there counts as 0."""
+    old, new = (0 if value is None else value for value in (before, after))
+    if isinstance(old, bool) or isinstance(new, bool) or not all(isinstance(v, int | float) for v in (old, new)):
+        return False
+    return bool(_LESS_IS_BETTER.search(key) and new < old) or bool(_MORE_IS_BETTER.search(key) and new > old)
 
 
 def _to_explain(case: Mapping[str, Any], verdict: Mapping[str, Any]) -> bool:
@@ -221,9 +260,7 @@ class _Child:
             self.process.wait()
 
 
-def _compare_all(
-    jobs: Mapping[str, tuple[Kernels, Kernels]], arch: str | None, deadline: float
-) -> Iterator[tuple[str, list[str]]]:
+def _compare_all(jobs: Mapping[str, _Job], arch: str | None, deadline: float) -> Iterator[tuple[str, list[str]]]:
     """Compare the compiled code of every job, several at once; yield each with its lines when it is done."""
     if arch is None:
         yield from ((key, []) for key in jobs)
@@ -251,11 +288,11 @@ def _compare_all(
                 child.end()
 
 
-def _start(kernels: tuple[Kernels, Kernels], arch: str, scratch: Path) -> _Child:
-    pairs = [[asdict(before), asdict(after)] for before, after in _paired(*kernels)]
+def _start(job: _Job, arch: str, scratch: Path) -> _Child:
+    pairs = [[asdict(before), asdict(after)] for before, after in _paired(job.base, job.head)]
     answer = tempfile.TemporaryFile(dir=scratch)  # noqa: SIM115 - lives as long as the child
     with tempfile.TemporaryFile(dir=scratch) as request:
-        request.write(json.dumps({"arch": arch, "pairs": pairs}).encode())
+        request.write(json.dumps({"arch": arch, "pairs": pairs, "slower": job.slower}).encode())
         request.seek(0)
         process = subprocess.Popen(
             [sys.executable, "-P", "-m", "tilegate.isa.explain"],

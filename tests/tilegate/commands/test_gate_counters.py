@@ -9,7 +9,7 @@ import pytest
 
 from tilegate import emulator
 from tilegate.config import load_config
-from tilegate.emulate import explain
+from tilegate.emulate import compare, explain
 from tilegate.lowering.store import Store
 from tilegate.measuring.session import stage
 from tilegate.progress import Reporter
@@ -38,8 +38,8 @@ def attached(tmp_path, monkeypatch):
         for side, tree in trees_of.items()
     }  # fmt: skip
 
-    def attach(arch):
-        record = SimpleNamespace(cases={name: {} for name in CASES})
+    def attach(arch, failure=None):
+        record = SimpleNamespace(cases={name: {"head": {"failure": failure}} for name in CASES})
         record.cases[CASES[0]]["cause"] = ["barriers in the loop 1 -> 3"]
         explain.attach(record, stages, CASES, arch, logs=tmp_path / "logs", reporter=Reporter())
         return record.cases
@@ -57,7 +57,20 @@ def test_counters_that_changed_follow_the_causes_that_are_known(attached):
         "barriers in the loop 1 -> 3",
         "emulated on small problems: barriers 4 -> 12 (+200.0 %)",
     ]
-    assert cases[CASES[1]] == cases[CASES[2]] == {}
+    assert "cause" not in cases[CASES[1]] | cases[CASES[2]]
+
+
+def test_fewer_of_everything_is_no_reason_for_slower(monkeypatch):
+    fewer, more = compare.Change("barriers", "barriers", 12, 4), compare.Change("LDS reads", "lds_reads", 1, 2)
+    monkeypatch.setattr(explain, "changes", lambda base, head: (more, fewer))
+    monkeypatch.setattr(explain, "_execute", lambda *_: object())
+    side = SimpleNamespace(configurations=lambda arch: {"k": ["a"]})
+
+    def lines(failure):
+        return next(explain._lines([side, side], {"a": {"head": {"failure": failure}}}, ["a"], "gfx942", None))[1]
+
+    assert [line.partition(": ")[2] for line in lines(None)] == [str(more)]
+    assert [line.partition(": ")[2] for line in lines({"kind": "crash"})] == [str(more), str(fewer)]
 
 
 @pytest.mark.parametrize("arch", [None, "sm_90", "gfx1100"])

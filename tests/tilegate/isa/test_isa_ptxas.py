@@ -50,13 +50,25 @@ def test_the_causes_come_from_the_report(monkeypatch: pytest.MonkeyPatch, store:
     reports = {8: Report(24, 0, 0, 0, 0), 9: Report(32, 0, 8, 16, 12)}
     monkeypatch.setattr(ptxas, "report", lambda artifact, arch, store: reports[len(artifact.source)])
     base, head = Artifact("k", " " * 8, {"dynamic_shared_bytes": 1024}), Artifact("k", " " * 9, {})
-    assert explain(base, head, "sm_90", store) == [
+    worse = [
         "bytes spilled (stores) 0 -> 16",
         "bytes spilled (loads) 0 -> 12",
         "registers a thread 24 -> 32",
-        "dynamic shared memory, bytes 1,024 -> 0",
         "stack, bytes 0 -> 8",
     ]
+    assert explain(base, head, "sm_90", store) == worse
+    everything = explain(base, head, "sm_90", store, slower=False)
+    assert everything == [*worse[:3], "dynamic shared memory, bytes 1,024 -> 0", worse[3]]
+
+
+def test_what_got_better_is_no_cause(monkeypatch: pytest.MonkeyPatch, store: Store) -> None:
+    reports = {8: Report(32, 0, 8, 12, 12), 9: Report(24, 0, 0, 0, 0)}
+    monkeypatch.setattr(ptxas, "report", lambda artifact, arch, store: reports[len(artifact.source)])
+    base, head = Artifact("k", " " * 8), Artifact("k", " " * 9)
+    assert explain(base, head, "sm_90", store) == [
+        "none of the numbers of the compiled code that are compared got worse"
+    ]
+    assert "bytes spilled (stores) 12 -> 0" in explain(base, head, "sm_90", store, slower=False)
 
 
 def test_without_nvcc_one_sentence_says_so(monkeypatch: pytest.MonkeyPatch, store: Store) -> None:

@@ -7,11 +7,12 @@ import dataclasses
 import pytest
 from isa_fixtures import artifact, listing
 
+from tilegate.isa import explain
 from tilegate.isa.analysis import Analysis, failed
 from tilegate.isa.checks import Problem
 from tilegate.isa.chips import CHIPS
 from tilegate.isa.figures import Figures, figures_of
-from tilegate.isa.rules import RULES, Change, Difference, compare
+from tilegate.isa.rules import RULES, Change, Difference, compare, figures_changed
 
 BASE = figures_of(listing("loop-gfx942.s"), artifact("loop", 256), CHIPS["gfx942"])
 
@@ -54,6 +55,29 @@ PLANTED = [
     ("matrix-share", "warning", with_loop(matrix_share=0.1), "-> 10%"),
     ("figures", "info", dataclasses.replace(BASE, vgprs=30), "21 -> 30"),
 ]
+
+
+@pytest.mark.parametrize(("rule", "severity", "head", "shown"), PLANTED)
+def test_a_cause_has_a_direction(
+    rule: str, severity: str, head: Figures, shown: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(explain, "find_toolchain", lambda arch: None)
+    monkeypatch.setattr(explain, "analyse", lambda figures, *_: analysis(figures, str(id(figures))))
+    message = next(change.message for change in differ(head).changes if change.rule == rule)
+    assert message in explain.explain(BASE, head, "gfx942", object())  # type: ignore[arg-type]
+    back = [change.message for change in differ(BASE, base=head).changes]
+    causes = explain.explain(head, BASE, "gfx942", object())  # type: ignore[arg-type]
+    assert causes in ([], ["none of the numbers of the compiled code that are compared got worse"])
+    everything = explain.explain(head, BASE, "gfx942", object(), slower=False)  # type: ignore[arg-type]
+    assert set(everything) == set(back)
+
+
+def test_a_count_in_a_loop_that_does_other_work_has_no_direction() -> None:
+    fewer = {"vector": 0}
+    assert [better for better, _ in figures_changed(BASE, with_loop(counts=fewer))] == [True]
+    other = with_loop(counts={**fewer, "matrix": 99})
+    assert [better for better, _ in figures_changed(BASE, other)] == [False, False]
+    assert [better for better, _ in figures_changed(BASE, dataclasses.replace(BASE, threads=64))] == [False]
 
 
 def test_every_rule_has_a_planted_change() -> None:

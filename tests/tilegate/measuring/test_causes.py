@@ -201,7 +201,7 @@ KERNEL = Artifact("sum", "text", {"block": [256, 1, 1], "dynamic_shared_bytes": 
     ],
 )
 def test_changed_settings(base, head, lines):
-    assert causes.settings_changed(base, head) == lines
+    assert causes.settings_changed(base, head, slower=False) == lines
 
 
 # --- what may be in the way -------------------------------------------------------------------------------------------
@@ -229,12 +229,13 @@ class FakeCrew:
         pass
 
 
-def explained(base, head, /, *, arch="gfx942", names=("a",), **answers):
+def explained(base, head, /, *, arch="gfx942", names=("a",), failure=None, **answers):
     """Return the lines on cases whose kernels are `base` and `head`; the workers may answer otherwise."""
     sides = {"base": base, "head": head}
     built = case(0.05, confirm=2)
     for name, kernels in sides.items():
         built[name]["identity"] = digest(kernels)
+    built["head"]["failure"] = failure
     record = record_of(dict.fromkeys(names, built))
     causes.attach(FakeCrew(**{**sides, **answers}), record, list(names), arch, Reporter())
     samples.files.check_samples(record.document)
@@ -329,6 +330,41 @@ def test_settings_nested_without_end_lose_the_causes_and_nothing_else(capsys):
     made = [{"name": "sum", "source": "other", "launch": dict(KERNEL.launch), "resources": nested}]
     assert explained((KERNEL,), head("other"), head=made) == [None]
     assert "could not be looked for" in capsys.readouterr().err
+
+
+def settings(before, after, *, slower=True):
+    sides = [tuple(Artifact(f"k{i}", "", dict(launch)) for i, launch in enumerate(side)) for side in (before, after)]
+    return causes.settings_changed(*sides, slower=slower)
+
+
+@pytest.mark.parametrize(
+    ("worse", "better"),
+    [
+        ({"dynamic_shared_bytes": 64}, {}),
+        ({"spills": 12}, {"spills": 0}),
+        ({"registers": 168}, {"registers": 128}),
+        ({"occupancy": 0.25}, {"occupancy": 0.5}),
+    ],
+)
+def test_a_setting_that_got_better_is_no_cause_of_slower(worse, better):
+    assert settings([better], [worse])
+    assert settings([worse], [better]) == []
+    assert settings([worse], [better], slower=False)  # but may be one of wrong
+
+
+def test_settings_without_a_direction_and_numbers_of_kernels():
+    for one, other in (({"block": [64]}, {"block": [128]}), ({"tile": 64}, {"tile": 32}), ({"flags": "-O3"}, {})):
+        assert len(settings([one], [other])) == len(settings([other], [one])) == 1
+    assert settings([{}], [{}, {}]) == ["kernels of a launch 1 -> 2"]
+    assert settings([{}, {}], [{}]) == []
+
+
+def test_a_slower_case_is_not_told_what_got_better_and_a_broken_one_is():
+    spilling, fine = (dataclasses.replace(KERNEL, source=text) for text in ("SPILL", "fine"))
+    assert explained((spilling,), (fine,)) == [["none of the numbers of the compiled code that are compared got worse"]]
+    assert explained((spilling,), (fine,), failure={"kind": "crash", "message": "x", "log": None}) == [
+        ["spilled vector registers 25 -> 0 (scratch 0 -> 0 bytes a lane)"]
+    ]
 
 
 def test_many_long_lines_are_cut_to_what_the_schema_allows():
