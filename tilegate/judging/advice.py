@@ -22,6 +22,18 @@ _SENTENCES: Mapping[str, str] = {
 }
 
 
+# What keeps a case from being decided that no further measuring changes, what it means comes first.
+_OBSTACLES: Mapping[str, str] = {
+    "times": (
+        "These times cannot be: the launch did not do its work, or the clock was reached. Find out which before you trust a "
+        f"number. {_AGAIN}"
+    ),
+    "samples": "These samples contradict themselves. Do not trust the file; measure again:",
+    "base": f"The base fails here, so there is nothing to compare with. Mend it, or name a base that works. {_AGAIN}",
+    "check": "Nothing says whether these results are right. Give the suite a check() for them, then measure again:",
+}
+
+
 def worst(cases: Mapping[str, Mapping[str, Any]]) -> list[str]:
     """Return the ids of the cases that a reader should see first, at most three: broken, slower, undecided, warned of."""
     order = ("broken", "regressed", "inconclusive", "removed", "warning")
@@ -50,6 +62,8 @@ def advise(verdict: Mapping[str, Any], asked: Mapping[str, Any]) -> dict[str, An
             sentence, names = "Renew or remove the expired waivers in tilegate-waivers.toml, then run again:", []
         elif any(cases[name]["verdict"] == "removed" for name in names):
             sentence = "Bring the removed cases back, or name them in allow_removed of the base. To see them:"
+        elif obstacle := next((o for o in _OBSTACLES if _held_up(cases, o)), None):
+            sentence, names, fresh = _OBSTACLES[obstacle], _held_up(cases, obstacle)[:_WORST], True
         elif verdict["out_of_time"]:
             sentence, names = "The same command with a larger --budget, or with none, continues:", []
             asked, continues = {**asked, "budget": None}, True
@@ -63,6 +77,10 @@ def advise(verdict: Mapping[str, Any], asked: Mapping[str, Any]) -> dict[str, An
         return {"advice": sentence, "command": None}
     command = _command(verdict, names) + _options(asked, continues=continues)
     return {"advice": sentence, "command": command + (["--fresh"] if fresh else [])}
+
+
+def _held_up(cases: Mapping[str, Mapping[str, Any]], obstacle: str) -> list[str]:
+    return [name for name, entry in cases.items() if entry.get("obstacle") == obstacle]
 
 
 def _options(asked: Mapping[str, Any], *, continues: bool) -> list[str]:

@@ -152,7 +152,7 @@ def judge(
                     case, measured(case, terms[name].config, samples["target"], _floor(case, samples)), terms[name]
                 )
             except UnsoundError as flaw:
-                verdict = _entry(case, "inconclusive", f"its samples cannot be used: {flaw}")
+                verdict = _undecidable(case, flaw.obstacle, f"its samples cannot be used: {flaw}")
         if verdict is not None:
             settled[name] = verdict
 
@@ -340,7 +340,7 @@ def _misnamed(name: str, case: Mapping[str, Any]) -> dict[str, Any] | None:
     if name == benchmark + parameters and ("(" not in benchmark or benchmark == "(suite)"):
         return None
     flaw = "the samples contradict themselves: its benchmark and parameters are those of another case"
-    return _entry(case, "inconclusive", flaw)
+    return _undecidable(case, "samples", flaw)
 
 
 def _without_statistics(
@@ -349,10 +349,10 @@ def _without_statistics(
     """Return the verdict on a case that no timing can change, or None."""
     for of in ("base", "head"):
         if (case[of]["status"] == "failed") != (case[of]["failure"] is not None):
-            return _entry(case, "inconclusive", f"the samples contradict themselves: did the {of} fail or not?")
+            return _undecidable(case, "samples", f"the samples contradict themselves: did the {of} fail or not?")
     if case["base"]["status"] == "failed":
         how = _FAILURES[case["base"]["failure"]["kind"]]
-        return _entry(case, "inconclusive", f"the base itself {how}", "base")
+        return _undecidable(case, "base", f"the base itself {how}", "base")
     if case["base"]["status"] == "missing":
         return _only_at_the_head(case, floor)
     if case["head"]["status"] == "missing":
@@ -368,13 +368,13 @@ def _only_at_the_head(case: Mapping[str, Any], floor: float) -> dict[str, Any]:
     if head["status"] == "failed":
         return _entry(case, "broken", f"new, and it {_FAILURES[head['failure']['kind']]}", "head")
     if head["status"] == "missing":
-        return _entry(case, "inconclusive", "neither base nor head has it")
+        return _undecidable(case, "samples", "neither base nor head has it")
     if not head["checked"]:
-        return _entry(case, "inconclusive", "new, and its results were not checked")
+        return _undecidable(case, "check", "new, and its results were not checked")
     turns = case.get("alone", {}).get("turns", [])
     seconds = float(np.median([np.median(turn) for turn in turns])) if turns else None
     if seconds is not None and seconds < floor:
-        return _entry(case, "inconclusive", f"new, and its times are impossible: {impossible(seconds, floor)}")
+        return _undecidable(case, "times", f"new, and its times are impossible: {impossible(seconds, floor)}")
     entry = _entry(case, "new", "the base does not have it, so there is nothing to compare with")
     return entry | {"head_seconds": seconds}
 
@@ -382,7 +382,7 @@ def _only_at_the_head(case: Mapping[str, Any], floor: float) -> dict[str, Any]:
 def _by_identity(case: Mapping[str, Any]) -> dict[str, Any] | None:
     base, head = case["base"], case["head"]
     same = base["identity"] is not None and base["identity"] == head["identity"]
-    flaw = None
+    flaw, obstacle = None, "samples"
     if case["role"] != "gated" and not same:
         flaw = "said to be identical code, but base and head have different digests or none"
     elif case["role"] == "identical":
@@ -390,8 +390,8 @@ def _by_identity(case: Mapping[str, Any]) -> dict[str, Any] | None:
     elif case["role"] == "gated" and same:
         flaw = "gated as changed, but base and head have the same digest"
     elif case["role"] == "gated" and not head["checked"]:
-        flaw = "the head's results were not checked, and a fast wrong kernel is no success"
-    return None if flaw is None else _entry(case, "inconclusive", flaw)
+        flaw, obstacle = "the head's results were not checked, and a fast wrong kernel is no success", "check"
+    return None if flaw is None else _undecidable(case, obstacle, flaw)
 
 
 def _findings(judged: Mapping[str, _Judged], faster_together: Any) -> dict[str, tuple[Finding, float, float]]:
@@ -555,6 +555,11 @@ def _remarks(j: _Judged, config: GateConfig) -> dict[str, Any]:
 
 def _finite(log_ratio: float, less: float = 0.0) -> float | None:
     return math.exp(log_ratio) - less if abs(log_ratio) < 700 else None
+
+
+def _undecidable(case: Mapping[str, Any], obstacle: str, reason: str, failed: str | None = None) -> dict[str, Any]:
+    """Return the entry of a case that no further measuring decides by itself."""
+    return _entry(case, "inconclusive", reason, failed) | {"obstacle": obstacle}
 
 
 def _entry(

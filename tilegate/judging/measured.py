@@ -20,7 +20,16 @@ Pairs = Sequence[Mapping[str, Any]]
 
 
 class UnsoundError(Exception):
-    """The samples of a case cannot be used, for a reason that the message gives."""
+    """The samples of a case cannot be used, for a reason that the message gives.
+
+    Attributes:
+        obstacle: as in the entry of a verdict.
+    """
+
+    def __init__(self, message: str, obstacle: str = "samples") -> None:
+        """See the attributes."""
+        super().__init__(message)
+        self.obstacle = obstacle
 
 
 @dataclass(frozen=True)
@@ -118,7 +127,7 @@ def measured(case: Mapping[str, Any], config: GateConfig, target: str, floor: fl
     seconds = [float(np.median(np.concatenate([of[i] for of in used]))) if used else None for i in (0, 1)]
     for side, median in zip(("base", "head"), seconds, strict=True):
         if median is not None and median < floor:
-            raise UnsoundError(f"the {side}'s times are impossible: {impossible(median, floor)}")
+            raise UnsoundError(f"the {side}'s times are impossible: {impossible(median, floor)}", "times")
     base_seconds, head_seconds = seconds
     return Measured(
         screen=screen,

@@ -269,3 +269,36 @@ def test_each_verdict_has_its_advice():
     assert len({verdict["next"]["advice"] for verdict in said.values()}) == len(said)
     assert said["undecided"]["next"]["command"][-3:] == ["-b", "^a$", "--fresh"]
     assert "-b" not in said["controls"]["next"]["command"]
+
+
+def failing_base():
+    return case(base=side("a", status="failed", checked=False))
+
+
+@pytest.mark.parametrize(
+    ("built", "obstacle", "said"),
+    [
+        (case() | {"work": {"flops": 1e15}}, "times", "the launch did not do its work, or the clock was reached"),
+        (
+            case(base=side(None, status="missing"), screen=False)
+            | {"work": {"flops": 1e15}, "alone": {"session": "s", "turns": [[1e-4] * 3]}},
+            "times",
+            "the launch did not do its work, or the clock was reached",
+        ),
+        (failing_base(), "base", "The base fails here"),
+        (case(head=side("b", checked=False)), "check", "check()"),
+        (case(role="control", head=side("b")), "samples", "contradict themselves"),
+    ],
+)
+def test_what_measuring_again_cannot_decide_has_an_advice_of_its_own(built, obstacle, said):
+    device = {"fingerprint": "f" * 64, "device": {"name": "NVIDIA H200"}}
+    cases = {"a": built, "noisy": case(0.0, noise=0.4, confirm=8), **CONTROL}
+    samples = document(cases, environment=device)
+    files.check_samples(samples)
+    verdict = judge.judge(samples)
+    files.check(verdict, files.VERDICT_SCHEMA)
+    assert (verdict["exit_code"], verdict["cases"]["a"]["obstacle"]) == (4, obstacle)
+    assert said in verdict["next"]["advice"]
+    assert "quiet" not in verdict["next"]["advice"]
+    assert verdict["next"]["command"][-3:] == ["-b", "^a$", "--fresh"]
+    assert "obstacle" not in verdict["cases"]["noisy"]
