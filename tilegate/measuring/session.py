@@ -146,7 +146,7 @@ class Worker:
                     stdout=output,
                     stderr=subprocess.STDOUT,
                     cwd=scratch,
-                    env=_environment(stage),
+                    env=environment_of(stage),
                     pass_fds=(request_read, reply_write),
                     start_new_session=True,  # a group of its own: Ctrl-C ends the gate, which then ends its workers
                 )
@@ -426,7 +426,8 @@ def _outcome(answer: Any) -> Any:
     return take
 
 
-def _environment(stage: Stage) -> dict[str, str]:
+def environment_of(stage: Stage) -> dict[str, str]:
+    """Return the environment of a process that loads a stage."""
     path = os.pathsep.join(filter(None, [str(stage.folder), os.environ.get("PYTHONPATH")]))
     return {
         **os.environ,

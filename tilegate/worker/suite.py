@@ -166,6 +166,11 @@ class Side:
         self._launch = lambda: function(*values)
         self._timed = Timed(self._launch)
 
+    def launch(self, count: int) -> None:
+        """Launch `count` times, untimed: for a profiler."""
+        for _ in range(count):
+            self._launch()
+
     def check(self) -> bool:
         """Check the result of the case that is set up; False if the suite has no check for it."""
         benchmark, values = self._current

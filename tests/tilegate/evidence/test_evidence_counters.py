@@ -1,0 +1,218 @@
+"""Counters of two vendors: the tools' files, the common terms, and what happens where they may not be read.
+
+The files of rocprofv3 follow its documentation (how-to/using-rocprofv3); none was written by an AMD GPU.
+"""
+
+import math
+import os
+import stat
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tilegate.commands import profile as command
+from tilegate.evidence import counters, profiling
+from tilegate.measuring.session import Stage
+
+NCU = """\
+attention warms up
+==PROF== Connected to process 4711 (/usr/bin/python3.12)
+==PROF== Profiling "attention_forward_kernel": 0%....50%....100% - 12 passes
+"ID","Process ID","Process Name","Host Name","Kernel Name","Context","Stream","Block Size","Grid Size","Device","CC","dram__bytes_read.sum","dram__bytes_write.sum","gpu__time_duration.sum","lts__t_sector_hit_rate.pct","sm__pipe_tensor_cycles_active.avg.pct_of_peak_sustained_elapsed","l1tex__data_bank_conflicts_pipe_lsu_mem_shared.sum","sm__inst_executed_pipe_xu.avg.pct_of_peak_sustained_elapsed"
+"","","","","","","","","","","","Mbyte","Kbyte","usecond","%","%","","%"
+"0","4711","python3.12","gpu-node-17","attention_forward_kernel","1","7","(384, 1, 1)","(28, 22, 1)","0","9.0","1.5","250","273.1","87.25","71.5","1,024","n/a"
+"""
+
+HEADER = '"Correlation_Id","Dispatch_Id","Agent_Id","Queue_Id","Process_Id","Thread_Id","Grid_Size","Kernel_Id","Kernel_Name","Workgroup_Size","LDS_Block_Size","Scratch_Size","VGPR_Count","Accum_VGPR_Count","SGPR_Count","Counter_Name","Counter_Value","Start_Timestamp","End_Timestamp"\n'  # fmt: skip
+
+
+def dispatch(number, kernel, counter, value):
+    return f'{number},{number},"Agent 2",1,70,70,1048576,16,"{kernel}",256,34816,0,124,0,48,"{counter}",{value},1000,251000\n'
+
+
+def by_name(launch, vendor):
+    return {reading.term.name: reading.value for reading in counters.readings(launch, vendor)}
+
+
+def test_ncu_is_read_in_base_units():
+    (launch,) = counters.read_ncu(NCU)
+    found = by_name(launch, "cuda")
+    assert (launch.kernel, launch.grid) == ("attention_forward_kernel", "(28, 22, 1)")
+    assert found["time"] == pytest.approx(273.1)
+    assert found["bytes read from memory"] == 1_500_000
+    assert found["bytes written to memory"] == 250_000
+    assert found["LDS or shared bank conflicts"] == 1024
+    assert found["matrix units"] == 71.5
+    assert found["exp2, reciprocal and the like"] is None  # n/a
+    limit = counters.limiting(list(counters.readings(launch, "cuda")))
+    assert limit is not None
+    assert limit.term.name == "matrix units"
+
+
+def test_rocprof_passes_are_put_together_by_kernel_and_order():
+    first = HEADER + dispatch(1, "fill", "MfmaUtil", 0) + dispatch(2, "attention", "MfmaUtil", "4.2e+01")
+    first += dispatch(3, "attention", "MfmaUtil", 44)
+    second = HEADER + "".join(
+        dispatch(number + 10, kernel, counter, value)
+        for number, kernel in enumerate(("fill", "attention", "attention"))
+        for counter, value in (("TCC_HIT_sum", 90 + number), ("TCC_MISS_sum", 10 - number))
+    )
+    third = HEADER + dispatch(2, "attention", "FETCH_SIZE", 2048)
+    launches = counters.read_rocprof([first, second, third])
+    chosen = profiling.last_of_each(launches, ["attention"])
+    (last,) = chosen
+    found = by_name(last, "hip")
+    assert found["matrix units"] == 44
+    assert found["L2 hit rate"] == pytest.approx(100 * 92 / 100)
+    assert found["time"] == 250.0
+    assert found["registers a thread"] == 124
+    assert by_name(launches[1], "hip")["bytes read from memory"] == 2048 * 1024
+
+
+def test_rocpd_columns_are_read_too():
+    text = (
+        (HEADER + dispatch(1, "attention", "MfmaUtil", 40))
+        .replace("LDS_Block_Size", "Lds_Block_Size")
+        .replace("VGPR_Count", "Vgpr_Count")
+    )
+    (launch,) = counters.read_rocprof([text])
+    assert by_name(launch, "hip")["matrix units"] == 40
+
+
+@pytest.mark.parametrize("text", ["", "no table", '"ID"\n'])
+def test_a_file_that_is_no_table(text):
+    if '"ID"' in text:
+        assert counters.read_ncu(text) == []
+    else:
+        with pytest.raises(ValueError, match="Nsight"):
+            counters.read_ncu(text)
+    with pytest.raises(ValueError, match="rocprofv3"):
+        counters.read_rocprof(["a,b\n1,2\n"])
+
+
+@given(st.text(max_size=300))
+def test_no_file_breaks_the_readers(text):
+    for reader in (counters.read_ncu, lambda text: counters.read_rocprof([text])):
+        try:
+            launches = reader(text)
+        except ValueError:
+            continue
+        for launch in launches:
+            assert all(math.isfinite(value) for value in launch.counters.values())
+
+
+def test_every_counter_that_a_term_needs_is_collected():
+    collected = {name for names in counters.ROCPROF_PASSES for name in names}
+    collected |= {"Start_Timestamp", "End_Timestamp", "VGPR_Count", "LdsUtil", "L2CacheHit"}  # columns, alternatives
+    needed = {name for term in counters.TERMS for names, _ in term.rocprof for name in names}
+    assert needed <= collected
+    assert len(counters.TERMS) == len({term.name for term in counters.TERMS})
+
+
+@pytest.fixture
+def stage(tmp_path):
+    folder = tmp_path / "stage"
+    folder.mkdir()
+    return lambda target: Stage("head", folder, {}, "suite", folder, "package", folder, target, "full")
+
+
+def tool(folder: Path, name: str, script: str) -> None:
+    (folder / name).write_text(f"#!/bin/sh\n{script}")
+    os.chmod(folder / name, stat.S_IRWXU)
+
+
+@pytest.fixture
+def on_path(tmp_path, monkeypatch):
+    folder = tmp_path / "bin"
+    folder.mkdir()
+    monkeypatch.setenv("PATH", f"{folder}:/usr/bin:/bin")
+    return folder
+
+
+def test_ncu_is_asked_for_what_it_knows_and_names_no_machine(stage, on_path, tmp_path):
+    (tmp_path / "answer").write_text(NCU)
+    tool(
+        on_path, "ncu",
+        f"""
+        case "$*" in
+          *--version*) echo "NVIDIA (R) Nsight Compute 2025.3.1.0" ;;
+          *--query-metrics*) echo "dram__bytes_read Counter byte"; echo "gpu__time_duration Counter ns" ;;
+          *) echo "$*" > {tmp_path}/asked
+             while [ "$1" != "--log-file" ]; do shift; done; cp {tmp_path}/answer "$2" ;;
+        esac
+        """,
+    )  # fmt: skip
+    found = profiling.profile(stage("cuda"), "case", tmp_path)
+    asked = (tmp_path / "asked").read_text()
+    metrics = asked.partition("--metrics ")[2].split()[0].split(",")
+    assert "dram__bytes_read.sum" in metrics
+    assert "lts__t_sector_hit_rate.pct" not in metrics  # this chip does not know it, and would refuse all
+    assert "--clock-control none" in asked
+    assert len(found.launches) == 1
+    assert "gpu-node-17" not in found.raw["ncu.csv"]
+    assert "4711" not in found.raw["ncu.csv"]
+    assert counters.read_ncu(found.raw["ncu.csv"]) == list(found.launches)
+
+
+def test_without_the_right_to_read_counters(stage, on_path, tmp_path):
+    tool(on_path, "ncu", 'echo "==ERROR== ERR_NVGPUCTRPERM - The user does not have permission"; exit 1')
+    with pytest.raises(profiling.NoProfilerError, match="RestrictProfilingToAdminUsers"):
+        profiling.profile(stage("cuda"), "case", tmp_path)
+
+
+def test_a_profiler_that_fails_is_quoted(stage, on_path, tmp_path):
+    tool(on_path, "ncu", 'echo "no kernels were profiled"; exit 0')
+    with pytest.raises(profiling.UsageError, match="no kernels were profiled"):
+        profiling.profile(stage("cuda"), "case", tmp_path)
+    tool(on_path, "rocprofv3", 'echo "error code 38: Request exceeds the capabilities of the hardware"; exit 0')
+    with pytest.raises(profiling.UsageError, match=r"MfmaUtil.*exceeds the capabilities"):
+        profiling.profile(stage("hip"), "case", tmp_path)
+
+
+def test_rocprof_runs_once_for_each_pass(stage, on_path, tmp_path):
+    (tmp_path / "kernels.txt").write_text("attention\n")
+    rows = "".join(dispatch(1, "attention", name, 50) for names in counters.ROCPROF_PASSES for name in names)
+    (tmp_path / "answer").write_text(HEADER + rows)
+    tool(
+        on_path, "rocprofv3",
+        f"""
+        echo "$*" >> {tmp_path}/asked
+        while [ "$1" != "-d" ]; do shift; done
+        mkdir -p "$2/host"; cp {tmp_path}/answer "$2/host/pass_counter_collection.csv"
+        """,
+    )  # fmt: skip
+    found = profiling.profile(stage("hip"), "case", tmp_path)
+    asked = [line for line in (tmp_path / "asked").read_text().splitlines() if "--pmc" in line]
+    assert len(asked) == len(counters.ROCPROF_PASSES)
+    assert by_name(found.launches[0], "hip")["occupancy"] == 50
+
+
+def test_without_a_profiler_it_says_what_can_be_had(capsys):
+    from tilegate import cli
+
+    assert cli.main(["profile", "anything", "--target", "cpu"]) == 5
+    said = capsys.readouterr().err
+    assert "tilegate isa -b 'anything'" in said
+    assert "Traceback" not in said
+
+
+def test_the_table_compares_two_revisions(capsys):
+    (launch,) = counters.read_ncu(NCU)
+    head = {"kernels": [counters.to_json(launch, "cuda")], "work": {"bytes": 1_000_000}}
+    slower = counters.Launch(
+        launch.kernel, launch.grid, launch.block, {**launch.counters, "gpu__time_duration.sum": 300_000.0}
+    )
+    document = {
+        "case": "case",
+        "environment": {"device": {"name": "NVIDIA H200"}},
+        "base": head,
+        "head": {"kernels": [counters.to_json(slower, "cuda")], "work": {"bytes": 1_000_000}},
+    }
+    time = next(row for row in command.rows(document) if row[0] == "time")
+    assert time == ("time", "273.1 us", "300.0 us", "+9.8 %", "gpu__time_duration.sum")
+    assert "limited by matrix units, busy 72 % of the time" in command.limits(document)[0]
+    assert "1.75 times the ideal" in command.limits(document)[1]
+    command.show(document, markdown=True)
+    assert "| time | 273.1 us | 300.0 us | +9.8 % |" in capsys.readouterr().out
