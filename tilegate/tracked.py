@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 def compiled(artifact: Artifact, arch: str) -> Figures | None:
-    """Return what the compiler made of a kernel (docs/isa.md), None where it cannot be compiled.
+    """Return what the compiler made of a kernel (docs/isa.md), None where it cannot be compiled, whoever is to blame.
 
     Args:
         artifact: the kernel's HIP text.

@@ -175,6 +175,8 @@ def _surveys(
             try:
                 with lowering_of(opened, revision, sides["base"], Path(scratch, side), store) as lowering:
                     found[side] = run_survey(lowering, toolchains, everything, side)
+            except ToolchainError as error:
+                return None, str(error)
             except UsageError as error:
                 return None, f"{side}: {error}"[:2000]
     return found, None

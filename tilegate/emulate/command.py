@@ -102,7 +102,7 @@ def run(args: argparse.Namespace) -> int:
     pattern = words[0] if words else None
     invocation.pattern(pattern)
     try:
-        emulator.toolchain()
+        emulator.prepare(emulator.toolchain())
         archs = _archs(args.arch)
         return _diff(args, archs, pattern) if diff else _show(args, archs, pattern)
     except emulator.ToolchainMissing as error:

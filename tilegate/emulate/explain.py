@@ -50,7 +50,7 @@ def attach(
     if arch not in EMULATED or any(stage.package_root is None for stage in stages.values()):
         return
     with contextlib.suppress(emulator.ToolchainMissing, LoweringError), contextlib.ExitStack() as stack:
-        emulator.toolchain()
+        emulator.prepare(emulator.toolchain())
         store = default_store()
         sides = []
         for name in ("base", "head"):

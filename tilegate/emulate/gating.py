@@ -103,7 +103,7 @@ def for_amd(stage: Stage) -> Stage:
 def _of_a_chip(before: Lowering | None, after: Lowering, arch: str, means: _Means) -> dict[str, Any]:
     result: dict[str, Any] = {"note": None, "unchanged": 0, "unselected": 0, "kernels": {}}
     try:
-        emulator.toolchain()
+        emulator.prepare(emulator.toolchain())
     except emulator.ToolchainMissing as error:
         return {**result, "note": str(error)}
     sides = [lowering for lowering in (before, after) if lowering is not None]

@@ -59,7 +59,7 @@ def run_trial(
         there were.
 
     Raises:
-        emulator.ToolchainMissing: there is no clang.
+        emulator.ToolchainMissing: there is no clang, or not what it needs.
         ValueError, TypeError: the suite's arguments do not fit the kernel.
         Exception: whatever the suite raises, other than WrongResult.
     """

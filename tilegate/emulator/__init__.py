@@ -7,7 +7,7 @@ says what is wrong with it. Importing this package imports neither torch nor til
 from tilegate.emulator.counters import Counters, Counts, LineCounts
 from tilegate.emulator.findings import KINDS, Access, Finding, Hint
 from tilegate.emulator.launch import ROUNDINGS, SCHEDULES, Limits, Run, Schedule, run, run_schedules
-from tilegate.emulator.program import Program, UnsupportedKernel, cache_folder, compile_kernel, prune
+from tilegate.emulator.program import Program, UnsupportedKernel, cache_folder, compile_kernel, prepare, prune
 from tilegate.emulator.source import Parameter, grid_of, parameters_of
 from tilegate.emulator.toolchain import INSTALL, EmulatorError, Toolchain, ToolchainMissing, toolchain
 
@@ -35,6 +35,7 @@ __all__ = [
     "compile_kernel",
     "grid_of",
     "parameters_of",
+    "prepare",
     "prune",
     "run",
     "run_schedules",

@@ -20,7 +20,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from tilegate.emulator.source import Parameter, dynamic_lds_names, mark_static_lds, parameters_of
-from tilegate.emulator.toolchain import EmulatorError, Toolchain, toolchain
+from tilegate.emulator.toolchain import INSTALL, EmulatorError, Toolchain, ToolchainMissing, toolchain
 from tilegate.protocol.selection import EMULATED
 from tilegate.tools import captured, package_version
 
@@ -96,9 +96,8 @@ def compile_kernel(source: str, name: str, *, arch: str, shared_bytes: int, trac
         traced: with all checks and counters (7 to 10 times slower to run), or for values alone.
 
     Raises:
-        ToolchainMissing: there is no clang.
+        ToolchainMissing: there is no clang, or see `prepare`.
         UnsupportedKernel: it uses something that the emulator does not know.
-        EmulatorError: the runtime cannot be built here.
         ValueError: an architecture that is not supported, or a size below 0.
     """
     if arch not in EMULATED:
@@ -109,7 +108,7 @@ def compile_kernel(source: str, name: str, *, arch: str, shared_bytes: int, trac
     parameters = parameters_of(source, name)
     options = _options(arch, traced)
     folder = cache_folder()
-    runner = _cached(folder, _key(tools, "runner", _runtime_digest()), lambda to: build_runner(tools, to))
+    runner = _runner(tools)
     key = _key(tools, source, name, str(shared_bytes), *options, _headers_digest(), str(package_version("tilelang")))
     library = _cached(
         folder,
@@ -118,6 +117,20 @@ def compile_kernel(source: str, name: str, *, arch: str, shared_bytes: int, trac
     )
     atomics = b"tg_atomic_load" in library.read_bytes()  # what it calls of the runtime is named in it
     return Program(name, source, arch, shared_bytes, traced, parameters, library, runner, tools.symbolizer, atomics)
+
+
+def prepare(tools: Toolchain) -> None:
+    """See that everything is here that kernels are built with, before the first is: whatever is missing is not its fault.
+
+    Raises:
+        ToolchainMissing: there is no TileLang, no place for what is built, or not what the compiler itself needs.
+    """
+    _templates()
+    _runner(tools)
+
+
+def _runner(tools: Toolchain) -> Path:
+    return _cached(cache_folder(), _key(tools, "runner", _runtime_digest()), lambda to: build_runner(tools, to))
 
 
 def cache_folder() -> Path:
@@ -145,7 +158,7 @@ def _templates() -> Path:
     """TileLang's kernel templates, which its generated text includes; found without importing it."""
     found = importlib.util.find_spec("tilelang")
     if found is None or not found.submodule_search_locations:
-        raise EmulatorError(
+        raise ToolchainMissing(
             "generated kernels include headers of TileLang, which is not installed: pip install tilelang"
         )
     return Path(found.submodule_search_locations[0], "src")
@@ -163,7 +176,7 @@ def _cached(folder: Path, name: str, build: Callable[[Path], None]) -> Path:
         try:
             folder.mkdir(parents=True, exist_ok=True)
         except OSError as error:
-            raise EmulatorError(
+            raise ToolchainMissing(
                 f"cannot keep built kernels in {folder}: {error.strerror}; set XDG_CACHE_HOME"
             ) from error
         unfinished = folder / f".{secrets.token_hex(8)}"
@@ -184,7 +197,7 @@ def build_runner(tools: Toolchain, to: Path, extra: Sequence[str] = ()) -> None:
         extra: more options, such as those of a sanitizer.
 
     Raises:
-        EmulatorError: it does not build.
+        ToolchainMissing: it does not build.
     """
     options = (*_COMMON, "-O3", "-march=native", "-I", str(_HEADERS[0]), *extra)
     with tempfile.TemporaryDirectory(prefix="tilegate-emulator-") as folder, ThreadPoolExecutor() as pool:
@@ -194,8 +207,8 @@ def build_runner(tools: Toolchain, to: Path, extra: Sequence[str] = ()) -> None:
         link = [tools.compiler, *extra, "-rdynamic", "-o", str(built), *map(str, parts.values()), "-ldl"]
         for done in [*pool.map(_call, compile_one), _call(link)]:
             if done.returncode != 0:
-                raise EmulatorError(
-                    f"the emulator's runtime does not build here ({tools.version}):\n{_errors(done.stderr)}"
+                raise ToolchainMissing(  # no kernel has a part in it
+                    f"the emulator's runtime does not build here ({tools.version}): {INSTALL} g++\n{_errors(done.stderr)}"
                 )
         shutil.move(built, to)
 

@@ -24,7 +24,7 @@ class EmulatorError(Exception):
 
 
 class ToolchainMissing(EmulatorError):  # noqa: N818 - a state of the machine, which callers turn into a skip
-    """There is no clang here that can build kernels; the message has the line that installs one."""
+    """Something that builds kernels is not here, clang or what it needs; the message has the line that installs it."""
 
 
 @dataclass(frozen=True)

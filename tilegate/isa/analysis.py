@@ -68,6 +68,7 @@ def assemble(artifact: Artifact, toolchain: Toolchain, store: Store) -> str:
 
     Raises:
         CompileError: the compiler rejects it.
+        ToolchainError: something is missing on this machine.
     """
     key = key_of("assembly", artifact.source, toolchain.identity()["fingerprint"])
     text = store.get(key)
@@ -81,6 +82,7 @@ def analyse(artifact: Artifact, toolchain: Toolchain, store: Store) -> Analysis:
     """Compile one kernel and work out its numbers; what cannot be compiled is broken, not an exception.
 
     Raises:
+        ToolchainError: something is missing on this machine, so nothing can be said of the kernel.
         ValueError: the artifact does not say how the kernel is launched.
     """
     identity = key_of(artifact.name, artifact.source, dict(artifact.launch))

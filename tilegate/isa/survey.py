@@ -104,6 +104,7 @@ def survey(
 
     Raises:
         LoweringError: the revision's kernels cannot even be listed.
+        ToolchainError: something is missing on this machine that a kernel is compiled with.
     """
     wanted: list[tuple[Toolchain, str, tuple[str, ...]]] = []
     for toolchain in toolchains:

@@ -34,6 +34,9 @@ _ADVICE = {
     "gfx950": "apt-get install -y clang-22 rocm-device-libs",
     "": "apt-get install -y clang-19 rocm-device-libs",
 }
+_INSTALL_LIBRARY = "apt-get install -y rocm-device-libs"
+_HEADER = re.compile(r"'([\w./-]+)' file not found")
+_PART_OF_ROCM = re.compile(r"cannot find (?:ROCm|HIP)[^;\n]*")
 # Of the device library of ROCm 5.2, which has no gfx942: as gfx90a, whose instructions gfx942 has, too.
 _DEVICE_LIBRARIES = (
     "ocml",
@@ -54,7 +57,10 @@ _TIMEOUT = 600.0  # seconds; a kernel that spills by the hundred takes a minute
 
 
 class ToolchainError(Exception):
-    """There is no compiler for the chip here; the message is one line and says what to install. Exit code 5."""
+    """What compiles for the chip is not all here; the message is one line and says what to install. Exit code 5.
+
+    A state of the machine, which is never held against a kernel.
+    """
 
 
 class CompileError(Exception):
@@ -93,7 +99,9 @@ class Toolchain:
         """Compile a generated kernel to assembler text.
 
         Raises:
-            CompileError: the compiler rejects it, takes longer than ten minutes, or leaves a library function unresolved.
+            CompileError: the compiler rejects it, takes longer than ten minutes, or calls a library function that there is
+                not.
+            ToolchainError: something is missing here that it needs: AMD's device library, C++ headers, the compiler.
         """
         with tempfile.TemporaryDirectory(prefix="tilegate-isa-") as folder:
             text, listing = Path(folder, "kernel.hip"), Path(folder, "kernel.s")
@@ -102,14 +110,24 @@ class Toolchain:
                 done = captured([*self.command, "-S", "-o", str(listing), str(text)], _TIMEOUT)
             except subprocess.TimeoutExpired:
                 raise CompileError(f"the compiler took longer than {_TIMEOUT:.0f} s") from None
+            except OSError as error:
+                raise ToolchainError(
+                    f"{self.command[0]} cannot be started: {error.strerror}; {_advice(self.arch)}"
+                ) from None
+            if done.returncode != 0 and (lacking := _lacking(done.stderr)) is not None:
+                raise ToolchainError(f"{lacking[0]}: {_advice(self.arch) if lacking[1] is None else lacking[1]}")
             if done.returncode != 0 or not listing.is_file():
                 raise CompileError(_first_errors(done.stderr, folder) or f"exit status {done.returncode}")
             assembler = listing.read_text(encoding="utf-8", errors="replace")
         missing = sorted(set(_LIBRARY_CALL.findall(assembler)))
         if missing:
+            names = ", ".join(missing[:3])
+            if not self.hipcc and _device_library_folder() is None:
+                raise ToolchainError(
+                    f"kernels call AMD's device library ({names}), which is not here: {_INSTALL_LIBRARY}"
+                )
             raise CompileError(
-                f"calls {', '.join(missing[:3])} of AMD's device library, which is not here or does not have it: "
-                "apt-get install -y rocm-device-libs"
+                f"calls {names}, which AMD's device library here does not have; if it is too old: {_INSTALL_LIBRARY}"
             )
         return assembler
 
@@ -137,11 +155,28 @@ def find_toolchain(arch: str, named: str | None = None) -> Toolchain:
     candidates = filter(None, [compiler_path("hip"), *map(shutil.which, _CLANGS)])
     path = next((candidate for candidate in candidates if _knows(candidate, arch)), None)
     if path is None:
-        advice = _ADVICE.get(arch, _ADVICE[""])
         raise ToolchainError(
-            f"no compiler here knows {arch}: {advice}   (or install ROCm, or name one with --compiler)"
+            f"no compiler here knows {arch}: {_advice(arch)}   (or install ROCm, or name one with --compiler)"
         )
     return _toolchain(arch, path)
+
+
+def _lacking(errors: str) -> tuple[str, str | None] | None:
+    """Return what the compiler did not find that no kernel brings, and the line that installs it (None: as for itself)."""
+    if (part := _PART_OF_ROCM.search(errors)) is not None:
+        return f"the compiler {part[0]}", None
+    header = _HEADER.search(errors)
+    if header is None:
+        return None
+    if header[1].isidentifier():  # <cstdint>: of C++ itself, whose headers have neither folder nor ending
+        return f"the compiler does not find C++'s own header <{header[1]}>", "apt-get install -y g++"
+    if header[1].startswith("tl_templates/") and not _template_options():
+        return "generated kernels include headers of TileLang, which is not installed", "pip install tilelang"
+    return None
+
+
+def _advice(arch: str) -> str:
+    return _ADVICE.get(arch, _ADVICE[""])
 
 
 def _toolchain(arch: str, path: str) -> Toolchain:
@@ -162,7 +197,7 @@ def _template_options() -> Sequence[str]:
 
 def _link_device_libraries() -> Sequence[str]:
     folder = _device_library_folder()
-    if folder is None:  # most kernels call no library function; one that does will not link, and says so
+    if folder is None:  # many kernels call no library function; for one that does, `Toolchain.compile` says so
         return ()
     return [
         part

@@ -96,6 +96,17 @@ def test_without_a_compiler_everything_is_measured_and_the_reason_kept(project, 
     assert "clang-19" in made["isa_missing"]
 
 
+def test_a_machine_that_lacks_what_kernels_are_compiled_with_calls_none_broken(project, tmp_path, monkeypatch):
+    def missing(*_):
+        raise ToolchainError("apt-get install -y rocm-device-libs")
+
+    monkeypatch.setattr(plan, "find_toolchain", lambda arch: types.SimpleNamespace(arch=arch))
+    monkeypatch.setattr(plan, "run_survey", missing)
+    made, output = run_plan(project, project.git("rev-parse", "main"), project.change(), tmp_path, monkeypatch)
+    assert output == "measure=true\n"
+    assert (made["isa"], made["isa_missing"]) == (None, "apt-get install -y rocm-device-libs")
+
+
 def test_a_suite_that_cannot_be_lowered_is_measured(project, tmp_path, monkeypatch):
     project.git("rm", "--quiet", "benchmarks/kernels.py")
     project.commit("List nothing")

@@ -37,6 +37,9 @@ elif "-" not in sys.argv:
     text = open({str(DATA / "loop-gfx942.s")!r}).read()
     for key, value in re.findall(r"^//! (\\S+): +(\\d+)$", source, re.MULTILINE):
         text = re.sub(re.escape(key) + r":( +)\\d+", lambda found: f"{{{{key}}}}:{{{{found[1]}}}}{{{{value}}}}", text)
+    text += "".join(re.findall(r"^//[+] (.*\\n)", source, re.MULTILINE))
+    if complaints := re.findall(r"^//- (.*)$", source, re.MULTILINE):
+        sys.exit("\\n".join(complaints))
     open(out, "w").write(text)
 """
 LIBRARY = """
@@ -169,6 +172,52 @@ def test_a_change_of_the_library_is_seen_without_a_commit(toy: Toy, run: Callabl
     assert status == 3
     assert "100,000" in out or "104,096" in out
     assert run("--rev", "HEAD")[0] == 0
+
+
+CALL = "//+ s_add_u32 s4, s4, __ocml_exp2_f32@rel32@lo+4\n"
+
+
+@pytest.mark.parametrize(
+    ("text", "installs"),
+    [
+        (CALL, "apt-get install -y rocm-device-libs"),
+        ("//- kernel.hip:1:10: fatal error: 'cstdint' file not found", "apt-get install -y g++"),
+        (
+            "//- error: cannot find ROCm device library; provide its path",
+            "apt-get install -y clang-19 rocm-device-libs",
+        ),
+        ("//- kernel.hip:1:10: fatal error: 'tl_templates/hip/gemm.h' file not found", "pip install tilelang"),
+    ],
+)
+@pytest.mark.parametrize("command", [(), ("diff", "--base", "HEAD", "--head", "WORKTREE")])
+def test_what_is_missing_on_the_machine_is_not_held_against_a_kernel(
+    toy: Toy,
+    run: Callable[..., tuple[int, str, str]],
+    monkeypatch: pytest.MonkeyPatch,
+    *,
+    text: str,
+    installs: str,
+    command: tuple[str, ...],
+) -> None:
+    monkeypatch.setattr("tilegate.isa.toolchain._DEVICE_LIBRARY_FOLDERS", ())
+    monkeypatch.setattr("tilegate.isa.toolchain._template_options", lambda: ())
+    toy.set({"small": {}, "large": {"text": text}})
+    status, out, err = run(*command)
+    assert (status, out) == (5, "")
+    assert err.splitlines()[-1].startswith("tilegate: ")
+    assert err.endswith(f": {installs}\n")
+
+
+@pytest.mark.parametrize(
+    "text", [CALL, "//- fatal error: 'nowhere/mine.h' file not found", "//- error: use of undeclared identifier 'x'"]
+)
+def test_what_a_kernel_lacks_where_nothing_is_missing_is_its_own_fault(
+    toy: Toy, run: Callable[..., tuple[int, str, str]], monkeypatch: pytest.MonkeyPatch, text: str
+) -> None:
+    monkeypatch.setattr("tilegate.isa.toolchain._device_library_folder", lambda: Path("/somewhere"))
+    monkeypatch.setattr("tilegate.isa.toolchain._device_library_version", lambda: "0" * 12)
+    toy.set({"small": {}, "large": {"text": text}})
+    assert run()[0] == 3
 
 
 @pytest.mark.parametrize(
