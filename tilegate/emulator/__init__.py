@@ -6,7 +6,9 @@ says what is wrong with it. Importing this package imports neither torch nor til
 
 from tilegate.emulator.counters import Counters, Counts, LineCounts
 from tilegate.emulator.findings import KINDS, Access, Finding, Hint
-from tilegate.emulator.launch import ROUNDINGS, SCHEDULES, Limits, Run, Schedule, run, run_schedules
+from tilegate.emulator.launch import ROUNDINGS, SCHEDULES, Schedule, run, run_schedules
+from tilegate.emulator.outcome import Run
+from tilegate.emulator.process import Limits
 from tilegate.emulator.program import Program, UnsupportedKernel, cache_folder, compile_kernel, prepare, prune
 from tilegate.emulator.source import Parameter, grid_of, parameters_of
 from tilegate.emulator.toolchain import INSTALL, EmulatorError, Toolchain, ToolchainMissing, toolchain
