@@ -9,9 +9,11 @@ device.)
 
 from __future__ import annotations
 
+import contextlib
 import math
 import random
-from collections.abc import Mapping, Sequence
+import time
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from statistics import median
 from typing import Any
@@ -22,6 +24,10 @@ from tilegate.measuring.session import Crew, WorkerError
 from tilegate.protocol.device_state import FAST_SOURCES
 
 SIDES = ("base", "head")
+
+PLACING_SHARE = 0.05
+"""How much of the measuring of a replicate may be spent on new places for its buffers."""
+_LATER_SET_UP = 0.15  # of a case's first, which also imports and loads (59 ms, then 7 ms: this repository's, on a CPU)
 
 
 class SideError(Exception):
@@ -36,6 +42,23 @@ class SideError(Exception):
         """Say which side failed, and how."""
         super().__init__(f"{side}: {error}")
         self.side, self.error = side, error
+
+
+@dataclass(frozen=True)
+class Prepared:
+    """How a case is timed in one crew.
+
+    Attributes:
+        seconds: of a launch, roughly.
+        recorded: how many launches make a sample.
+        launches: how many samples make a turn.
+        set_up_seconds: how long the set-up took.
+    """
+
+    seconds: float
+    recorded: int
+    launches: int
+    set_up_seconds: float
 
 
 @dataclass(frozen=True)
@@ -67,12 +90,10 @@ class Turns:
                 raise SideError(side, error) from error
         return found
 
-    def prepare(self, sides: Sequence[str], warm_up: float) -> tuple[int, int]:
-        """Set the case up and warm it up; return how many samples make a turn, and how many launches a sample."""
+    def prepare(self, sides: Sequence[str], warm_up: float) -> Prepared:
+        """Set the case up and warm it up."""
         config = self.config
-        self.ask_all("setup", config.compile_timeout, {side: {"case": self.case} for side in sides})
-        for side in sides:  # one after the other: they share the device
-            self.ask(side, "warm_up", config.measure_timeout + warm_up, seconds=warm_up)
+        set_up_seconds = self._set_up(sides, warm_up)
         # The slower one's: a head that takes a thousand times as long must not be asked for as much as the base can do.
         seconds = max(median(self.turn(side, config.min_launches)) for side in sides)
         # All alike: a launch in a recording and one alone take different times.
@@ -82,7 +103,23 @@ class Turns:
                 self.ask(side, "single", config.measure_timeout)
             recorded = {1}
         (count,) = recorded
-        return launches_per_turn(seconds * count, config), count
+        return Prepared(seconds, count, launches_per_turn(seconds * count, config), set_up_seconds)
+
+    def place_anew(self, sides: Sequence[str], prepared: Prepared) -> None:
+        """Set the case up once more, its buffers at other places; it is then timed as before. Raises SideError."""
+        self._set_up(sides, 0.0)
+        for side in sides if prepared.recorded > 1 else ():
+            if self.ask(side, "record", self.config.measure_timeout, seconds=prepared.seconds) != prepared.recorded:
+                raise SideError(side, WorkerError("error", "it could be recorded at first, and then no more", None))
+
+    def _set_up(self, sides: Sequence[str], warm_up: float) -> float:
+        """Set the case up, and launch for so long; return the seconds that the first took."""
+        started = time.monotonic()
+        self.ask_all("setup", self.config.compile_timeout, {side: {"case": self.case} for side in sides})
+        taken = time.monotonic() - started
+        for side in sides:  # one after the other: they share the device
+            self.ask(side, "warm_up", self.config.measure_timeout + warm_up, seconds=warm_up)
+        return taken
 
     def turn(self, side: str, launches: int) -> list[float]:
         """Take one turn: the seconds of each launch. Raises SideError."""
@@ -121,6 +158,9 @@ def measure(
     After every turn the sensors are read, where that takes no more than milliseconds. A pair that they show to be disturbed
     is kept and marked, and measured again when a while has passed; at most as many pairs are added as were asked for.
 
+    Between pairs the case is set up again, its buffers at places that are drawn anew (`tilegate.worker.placement`), as often
+    as that takes no more than `PLACING_SHARE` of the time: the luck of one place is then in the noise of the pairs.
+
     Args:
         crew: timed workers "base" and "head".
         case: its id.
@@ -131,30 +171,36 @@ def measure(
         patience: how long may be waited for disturbances to pass.
 
     Returns:
-        ``{"pairs": [{"order", "base", "head"}], "host_state": {"base": state, "head": state}, "recorded": launches}``;
-        times in seconds, each the mean of "recorded" launches; a disturbed pair also has "disturbed": why.
+        ``{"pairs": [{"order", "place", "base", "head"}], "host_state": {"base": state, "head": state}, "recorded": launches}``;
+        times in seconds, each the mean of "recorded" launches; pairs of the same "place" had the same buffers; a disturbed
+        pair also has "disturbed": why.
 
     Raises:
         SideError: one side failed; nothing of the case is kept.
     """
     turns = Turns(crew, case, config)
-    launches, recorded = turns.prepare(order.sample(SIDES, 2), warm_up)
+    prepared = turns.prepare(order.sample(SIDES, 2), warm_up)
+    placing = _Placing(prepared.set_up_seconds)
     state = {side: turns.state(side) for side in SIDES}
     watched = state["head"].get("source") in FAST_SOURCES
     before, fastest = state["head"], clock(state["head"])
-    pending, measured, in_a_row = _orders(pairs, order), [], 0
+    measured: list[dict[str, Any]] = []
+    pending, in_a_row = _orders(pairs, order), 0
     while pending:
+        if measured and placing.affordable():
+            with placing.timed():
+                turns.place_anew(order.sample(SIDES, 2), prepared)
         head_first = pending.pop(0)
         in_order = SIDES[::-1] if head_first else SIDES
         turn = {}
         if crew.target == "cpu":
-            turn = turns.alternately(in_order, launches)
+            turn = turns.alternately(in_order, prepared.launches)
         else:
             for side in in_order:
-                turn[side] = turns.turn(side, launches)
+                turn[side] = turns.turn(side, prepared.launches)
                 if watched:
                     state[side] = turns.state(side)
-        pair = {"order": head_first, "base": turn["base"], "head": turn["head"]}
+        pair = {"order": head_first, "place": placing.place, "base": turn["base"], "head": turn["head"]}
         measured.append(pair)
         if not watched:
             continue
@@ -173,7 +219,7 @@ def measure(
     if not watched:
         state = {side: turns.state(side) for side in SIDES}
     turns.ask_all("teardown", config.measure_timeout, {side: {} for side in SIDES})
-    return {"pairs": measured, "host_state": state, "recorded": recorded}
+    return {"pairs": measured, "host_state": state, "recorded": prepared.recorded}
 
 
 def measure_alone(
@@ -185,10 +231,32 @@ def measure_alone(
         SideError: it failed.
     """
     turns = Turns(crew, case, config)
-    launches, _ = turns.prepare([side], warm_up)
-    measured = [turns.turn(side, launches) for _ in range(count)]
+    prepared = turns.prepare([side], warm_up)
+    measured = [turns.turn(side, prepared.launches) for _ in range(count)]
     turns.ask(side, "teardown", config.measure_timeout)
     return measured
+
+
+class _Placing:
+    """Which places the buffers are at, counted from 0, and whether a new one can be paid for."""
+
+    def __init__(self, set_up_seconds: float) -> None:
+        self.place = 0
+        self._started = time.monotonic()
+        self._spent, self._last = 0.0, _LATER_SET_UP * set_up_seconds
+
+    def affordable(self) -> bool:
+        """Return whether one more, at the price of the last, stays within the share."""
+        return self._spent + self._last <= PLACING_SHARE * (time.monotonic() - self._started)
+
+    @contextlib.contextmanager
+    def timed(self) -> Iterator[None]:
+        """Move to a new place while the context lasts."""
+        started = time.monotonic()
+        yield
+        self._last = time.monotonic() - started
+        self._spent += self._last
+        self.place += 1
 
 
 def launches_per_turn(seconds: float, config: GateConfig) -> int:

@@ -19,7 +19,7 @@ from tilegate.files import UsageError
 from tilegate.judging import judge, stats
 from tilegate.judging.decision import Step
 from tilegate.judging.measured import of_turns
-from tilegate.measuring import duet, inspection, samples
+from tilegate.measuring import duet, inspection, layout, samples
 from tilegate.measuring.budget import Budget
 from tilegate.measuring.disturbance import Patience
 from tilegate.measuring.session import Crew, Stage, WorkerError
@@ -43,6 +43,8 @@ class Timing:
         logs: folder for the workers' output.
         reporter: shows progress.
         budget: how long it may take.
+        patience: how long it may wait for the machine to be quiet.
+        layouts: what differs between its processes besides the code.
     """
 
     record: samples.Record
@@ -53,6 +55,7 @@ class Timing:
     reporter: Reporter
     budget: Budget
     patience: Patience = field(default_factory=lambda: Patience(PATIENCE))
+    layouts: layout.Layouts = field(default_factory=layout.Layouts)
 
 
 def run(timing: Timing) -> None:
@@ -138,7 +141,9 @@ def _replicate(timing: Timing, stage: str, steps: Mapping[str, Step]) -> None:
     def one(crew: Crew, name: str, warm_up: float) -> duet.SideError | None:
         return _one(timing, crew, (stage, name, steps[name].pairs), warm_up)
 
-    _each_case(timing, stage, {side: timing.stages[side] for side in duet.SIDES}, list(steps), one)
+    number = max(len(timing.record.cases[name]["replicates"]) for name in steps)
+    names = layout.order(timing.record.document["seed"], f"{stage}-{number}", list(steps))
+    _each_case(timing, stage, {side: timing.stages[side] for side in duet.SIDES}, names, one)
 
 
 def _each_case(
@@ -158,11 +163,8 @@ def _each_case(
                 phase.doing(name)
                 warm_up = timing.config.for_case(name).warm_up_seconds * (1.0 if crew is None else LATER_WARM_UP)
                 if crew is None:
-                    # The processes' identity is their label: the judge accepts no two replicates of a case from the same.
-                    label = f"{stage}-{secrets.token_hex(4)}"
-                    crew = Crew(stages, timing.logs, timing.config, label=label, timed=True)
                     with timing.record.timed("start"):
-                        _start(timing, crew, names[index:])
+                        crew = _started(timing, stage, stages, names[index:])
                 with timing.record.timed(stage):
                     failed = one(crew, name, warm_up)
                 if failed is not None:  # the other side has seen half a case
@@ -175,8 +177,39 @@ def _each_case(
             crew.close()
 
 
-def _start(timing: Timing, crew: Crew, names: Sequence[str]) -> None:
-    """Start the processes and let them load all kernels at once; whatever fails fails again with its case."""
+def _started(timing: Timing, stage: str, stages: Mapping[str, Stage], names: Sequence[str]) -> Crew:
+    """Return fresh processes that have loaded all kernels."""
+    crew = _crew(timing, stage, stages)
+    try:
+        if not _start(timing, crew, names):
+            timing.layouts.hash_seeds = False
+            timing.reporter.note(
+                "the generated code depends on PYTHONHASHSEED (a set's order, most likely), so every process gets the same "
+                "one; sort what the code is generated from, and it will be drawn as the rest of the layout is"
+            )
+            crew.close()
+            crew = _crew(timing, stage, stages)
+            _start(timing, crew, names)
+    except BaseException:
+        crew.close()
+        raise
+    return crew
+
+
+def _crew(timing: Timing, stage: str, stages: Mapping[str, Stage]) -> Crew:
+    """Return fresh processes, none of them started, with a layout of its own for each."""
+    # The processes' identity is their label: the judge accepts no two replicates of a case from the same.
+    label = f"{stage}-{secrets.token_hex(4)}"
+    layouts = {name: timing.layouts.draw(timing.record.document["seed"], label, name) for name in stages}
+    return Crew(stages, timing.logs, timing.config, label=label, timed=True, layouts=layouts)
+
+
+def _start(timing: Timing, crew: Crew, names: Sequence[str]) -> bool:
+    """Start the processes and let them load all kernels at once; whatever fails fails again with its case.
+
+    Returns:
+        Whether they generate the code that was looked at.
+    """
     started = time.monotonic()
     crew.start()
     known = {}
@@ -185,30 +218,37 @@ def _start(timing: Timing, crew: Crew, names: Sequence[str]) -> None:
             here = {case["id"] for case in crew.worker(stage).catalogue()["cases"]}
             known[stage] = [name for name in names if name in here]
     crew.precompile(known)
-    _verify_sides(timing, crew, names)
+    same = not set(duet.SIDES) <= set(crew.stages) or _verified(timing, crew, names)
     timing.budget.startup = max(timing.budget.startup, time.monotonic() - started)
+    return same
 
 
-def _verify_sides(timing: Timing, crew: Crew, names: Sequence[str]) -> None:
-    """Ask both sides for the code of one case that differs, and see that neither has the other's.
+def _verified(timing: Timing, crew: Crew, names: Sequence[str]) -> bool:
+    """Ask both sides for the code of one case, one that differs if there is any; return whether it is what it was.
 
     Raises:
         UsageError: the sides are exchanged, so that a slowdown would be called an improvement.
     """
     recorded = {name: [timing.record.cases[name][side]["identity"] for side in duet.SIDES] for name in names}
-    telling = next((name for name, (base, head) in recorded.items() if None not in (base, head) and base != head), None)
-    if telling is None or not set(duet.SIDES) <= set(crew.stages):
-        return
+    known = [name for name, identities in recorded.items() if None not in identities]
+    telling = next((name for name in known if recorded[name][0] != recorded[name][1]), next(iter(known), None))
+    if telling is None:
+        return True
     asked = {side: {"case": telling} for side in duet.SIDES}
     found = []
     for answer in crew.request_all("artifacts", timing.config.for_case(telling).compile_timeout, asked).values():
-        with contextlib.suppress(WorkerError):  # fails again with its case
+        try:
             found.append(answer()["identity"])
+        except WorkerError:  # fails again with its case
+            return True
+    if found == recorded[telling]:
+        return True
     if found == recorded[telling][::-1]:
         raise UsageError(
             f"base and head are exchanged: the base's process has the head's code for {telling}; nothing it measured "
             "was kept. Please report this, it is a defect of tilegate"
         )
+    return False
 
 
 def _one(timing: Timing, crew: Crew, what: tuple[str, str, int], warm_up: float) -> duet.SideError | None:
@@ -227,7 +267,14 @@ def _one(timing: Timing, crew: Crew, what: tuple[str, str, int], warm_up: float)
     timing.budget.paid(name, pairs, time.monotonic() - started)
     recorded = {"recorded": result["recorded"]} if result["recorded"] > 1 else {}
     case["replicates"].append(
-        {"replicate": number, "stage": stage, "session": crew.label, **recorded, "pairs": result["pairs"]}
+        {
+            "replicate": number,
+            "stage": stage,
+            "session": crew.label,
+            "layouts": {side: drawn.to_json() for side, drawn in crew.layouts.items()},
+            **recorded,
+            "pairs": result["pairs"],
+        }
     )
     for side, state in result["host_state"].items():
         case[side]["host_state"] += [state] if state else []

@@ -24,6 +24,7 @@ from typing import Any
 from tilegate.config import GateConfig
 from tilegate.files import UsageError
 from tilegate.measuring import replies, trees
+from tilegate.measuring.layout import Layout
 
 _LOG_TAIL = 6000  # bytes of the log that a failure quotes
 _EXCERPT = 80  # bytes of what was no answer that a message shows
@@ -123,9 +124,12 @@ class Worker:
         log: the file that gets its output.
         config: timeouts.
         timed: let it make a clock, for measuring.
+        layout: what is drawn for this process; None: the same as of any other.
     """
 
-    def __init__(self, stage: Stage, log: Path, config: GateConfig, *, timed: bool = False) -> None:
+    def __init__(
+        self, stage: Stage, log: Path, config: GateConfig, *, timed: bool = False, layout: Layout | None = None
+    ) -> None:
         """Start the process and its imports; returns at once (see `catalogue`)."""
         self.stage, self._log, self._config = stage, log, config
         self._buffer = b""
@@ -146,7 +150,7 @@ class Worker:
                     stdout=output,
                     stderr=subprocess.STDOUT,
                     cwd=scratch,
-                    env=environment_of(stage),
+                    env=environment_of(stage, layout),
                     pass_fds=(request_read, reply_write),
                     start_new_session=True,  # a group of its own: Ctrl-C ends the gate, which then ends its workers
                 )
@@ -161,6 +165,7 @@ class Worker:
             package=stage.package,
             package_root=str(stage.package_root) if stage.package_root else None,
             timed=timed,
+            placement=None if layout is None else layout.seed,
         )
         self.send("load", config.import_timeout)
 
@@ -308,15 +313,24 @@ class Crew:
         stages: by name.
         logs: the folder for log files.
         config: timeouts.
-        timed: the workers measure; each crew is then one fresh set of processes.
         label: distinguishes the log files of this crew.
+        timed: the workers measure; each crew is then one fresh set of processes.
+        layouts: by stage, what is drawn for its process.
     """
 
     def __init__(
-        self, stages: Mapping[str, Stage], logs: Path, config: GateConfig, *, label: str, timed: bool = False
+        self,
+        stages: Mapping[str, Stage],
+        logs: Path,
+        config: GateConfig,
+        *,
+        label: str,
+        timed: bool = False,
+        layouts: Mapping[str, Layout] | None = None,
     ) -> None:
         """Note what to start; nothing is started yet."""
         self.stages, self.config, self.label = stages, config, label
+        self.layouts = layouts or {}
         self._logs, self._timed = logs, timed
         self._workers: dict[str, Worker] = {}
         self._started = 0
@@ -344,7 +358,9 @@ class Crew:
         if name not in self._workers:
             self._started += 1
             log = self._logs / f"{self.label}-{self._started}-{name}.log"
-            self._workers[name] = Worker(self.stages[name], log, self.config, timed=self._timed)
+            self._workers[name] = Worker(
+                self.stages[name], log, self.config, timed=self._timed, layout=self.layouts.get(name)
+            )
         return self._workers[name]
 
     def request(self, name: str, operation: str, timeout: float, **arguments: Any) -> Any:
@@ -426,7 +442,7 @@ def _outcome(answer: Any) -> Any:
     return take
 
 
-def environment_of(stage: Stage) -> dict[str, str]:
+def environment_of(stage: Stage, layout: Layout | None = None) -> dict[str, str]:
     """Return the environment of a process that loads a stage."""
     path = os.pathsep.join(filter(None, [str(stage.folder), os.environ.get("PYTHONPATH")]))
     return {
@@ -438,6 +454,7 @@ def environment_of(stage: Stage) -> dict[str, str]:
         "PYTHONHASHSEED": "0",  # code generated from a set must come out the same in every process
         "TILEGATE_TARGET": stage.target,
         "TILEGATE_TIER": stage.tier,
+        **({} if layout is None else layout.variables()),
     }
 
 

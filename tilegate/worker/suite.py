@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from types import ModuleType
-from typing import Any
+from typing import Any, TypeVar
 
 from tilegate.failures import SkippedError, explain
 from tilegate.protocol import (
@@ -33,6 +33,9 @@ from tilegate.protocol import (
     verified_work,
 )
 from tilegate.protocol.origin import ROOT_VARIABLE
+from tilegate.worker.placement import Placement
+
+_T = TypeVar("_T")
 
 _NO_CLOCK = "this worker was started without a clock"
 
@@ -71,12 +74,21 @@ class Side:
         suite: import name of the suite; `suite_root` holds its files.
         package: import name of the package; `package_root` holds its files, None if this side has no such package.
         timed: make the clocks, before any code under test is imported.
+        placement: seed of where things lie and in which order they are imported; None: as it comes.
     """
 
     def __init__(
-        self, suite: str, suite_root: str, package: str, package_root: str | None, *, timed: bool = False
+        self,
+        suite: str,
+        suite_root: str,
+        package: str,
+        package_root: str | None,
+        *,
+        timed: bool = False,
+        placement: int | None = None,
     ) -> None:
         """Make the clocks, and nothing of the code under test yet (see `load`)."""
+        self._placement = None if placement is None else Placement(placement)
         self._suite, self._package = suite, package
         self._suite_root = Path(suite_root).resolve()
         self._package_root = Path(package_root).resolve() if package_root else None
@@ -130,7 +142,7 @@ class Side:
     def precompile(self, cases: Sequence[str]) -> None:
         """Compile what `cases` need, as many at a time as the suite wants."""
         groups: dict[type, list[tuple[Any, ...]]] = {}
-        for case in (self._cases[name] for name in cases):
+        for case in (self._cases[name] for name in self._in_order(cases)):
             holder = getattr(case.benchmark.func, "__self__", None)
             if hasattr(type(holder), "precompile"):
                 values = groups.setdefault(type(holder), [])
@@ -155,6 +167,8 @@ class Side:
     def setup(self, case: str) -> None:
         """Set the case up; the one before is torn down first."""
         self.teardown()
+        if self._placement is not None:
+            self._placement.renew()
         found = self._cases[case]
         benchmark = found.fresh()
         benchmark._current_params = found.values
@@ -211,6 +225,8 @@ class Side:
         self._current, self._launch, self._timed = None, _nothing_is_set_up, Timed(_nothing_is_set_up)
         benchmark.do_teardown()
         del benchmark
+        if self._placement is not None:
+            self._placement.release()
         gc.collect()
         # A caching allocator would keep the memory from the other side, which shares the device.
         torch = sys.modules.get("torch")
@@ -244,19 +260,30 @@ class Side:
             raise RuntimeError(_NO_CLOCK)
         return clock
 
+    def _in_order(self, items: Sequence[_T]) -> list[_T]:
+        return list(items) if self._placement is None else self._placement.order(items)
+
     def _modules(self, broken: dict[str, dict[str, str]]) -> Iterator[str]:
-        """Import the suite and its submodules one by one; what fails goes to `broken` under its asv name."""
-        pending = [self._suite]
-        while pending:
-            name = pending.pop(0)
+        """Import the suite and its submodules one by one; what fails goes to `broken` under its asv name.
+
+        In an order that was drawn, what fails is tried again in the usual one after the others: it may need one of them.
+        """
+        pending, again = [self._suite], list[str]()
+        while pending or again:
+            last = not pending or self._placement is None
+            name = (pending or again).pop(0)
             try:
                 module = importlib.import_module(name)
             except BaseException as error:  # a suite may well call sys.exit or pytest.skip
                 traceback.print_exc()
-                broken[name.partition(".")[2]] = self.explain(error, "import")
+                if last:
+                    broken[name.partition(".")[2]] = self.explain(error, "import")
+                else:
+                    again = sorted([*again, name])
                 continue
             yield name
-            pending += [found.name for found in pkgutil.iter_modules(getattr(module, "__path__", ()), f"{name}.")]
+            found = [found.name for found in pkgutil.iter_modules(getattr(module, "__path__", ()), f"{name}.")]
+            pending += self._in_order(found)
 
     def _verify(self) -> None:
         """Check that every loaded module of the package and the suite lies in its own tree.
