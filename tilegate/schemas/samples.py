@@ -61,9 +61,25 @@ class Pair(TypedDict):
     """One turn of base and one of head."""
 
     order: Literal[0, 1]
+    place: NotRequired[int]
     base: list[float]
     head: list[float]
     disturbed: NotRequired[str]
+
+
+class Layout(TypedDict):
+    """What was drawn for one process."""
+
+    seed: int
+    hash_seed: int
+    environment_bytes: int
+
+
+class Layouts(TypedDict):
+    """What was drawn for both processes of a pair."""
+
+    base: Layout
+    head: Layout
 
 
 class Replicate(TypedDict):
@@ -72,6 +88,7 @@ class Replicate(TypedDict):
     replicate: int
     stage: Stage
     session: str
+    layouts: NotRequired[Layouts]
     recorded: NotRequired[int]
     pairs: list[Pair]
 

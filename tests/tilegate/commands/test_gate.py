@@ -273,7 +273,7 @@ def original_step(name):""",
     )
     toy.commit("Hardly different")
     selected = ("-b", "mean|first|second")
-    first = toy.start("base", "HEAD", *selected, "--seed", "1")
+    first = toy.start("base", "HEAD", *selected, "--seed", "2")  # of which the order follows: "second" comes last
     deadline = time.monotonic() + 180
     while len(measured := _replicates(toy)) < 3:
         assert first.poll() is None, first.communicate()
@@ -291,7 +291,7 @@ def original_step(name):""",
     assert "continuing" in second.err
     assert second.status == 0, second
     assert second.verdict["finished"] is not None
-    assert second.verdict["seed"] == 1
+    assert second.verdict["seed"] == 2
     kept = _replicates(toy)
     assert measured.items() <= kept.items()  # the very same samples
     assert len(kept) == 4
