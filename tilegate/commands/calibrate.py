@@ -30,7 +30,7 @@ from tilegate.files import UsageError
 from tilegate.judging import noise
 from tilegate.judging.measured import of_turns
 from tilegate.judging.noise import CaseNoise, Needs
-from tilegate.measuring import device_lock, duet, environment, rounds, trees
+from tilegate.measuring import device_lock, duet, environment, layout, rounds, trees
 from tilegate.measuring.budget import Budget
 from tilegate.measuring.disturbance import Patience
 from tilegate.measuring.session import Crew, Stage, WorkerError, stage
@@ -107,6 +107,14 @@ def add_parser(subparsers: Any) -> None:
         help=f"fresh pairs of processes, at least {noise.FEWEST_REPLICATES} (default: 8); more narrow the bound of the bias",
     )
     parser.add_argument(
+        "--same-layout",
+        type=_same_layout,
+        default=noise.FEWEST_REPLICATES,
+        metavar="N",
+        help="fresh pairs more in which both sides are laid out alike: how much of the bias is luck of the layout "
+        f"(default: {noise.FEWEST_REPLICATES}; 0: do not ask)",
+    )
+    parser.add_argument(
         "--budget",
         type=invocation.minutes,
         metavar="MINUTES",
@@ -176,7 +184,7 @@ def run(args: argparse.Namespace) -> int:
                 reporter,
             )
             try:
-                _measure(calibration, args.replicates, pattern)
+                _measure(calibration, {"replicates": args.replicates, "same_layout": args.same_layout}, pattern)
             except KeyboardInterrupt:
                 reporter.note(f"interrupted; what was measured is kept in {path}\nto resume: {args.resume}")
                 raise
@@ -192,14 +200,18 @@ def _replicates(text: str) -> int:
     return count
 
 
+def _same_layout(text: str) -> int:
+    return 0 if text == "0" else _replicates(text)
+
+
 # --- measuring --------------------------------------------------------------------------------------------------------
 
 
 def _open_partial(path: Path, described: Mapping[str, Any], *, fresh: bool) -> dict[str, Any]:
     """Continue the calibration that was interrupted, or start one.
 
-    The document: `described`, and for each case its version, what kept it from being measured, and its replicates: for each
-    pair who was first, and the seconds of both turns.
+    The document: `described`, and for each case its version, what kept it from being measured, and its replicates, those
+    with the same layout on both sides apart: for each pair who was first, and the seconds of both turns.
 
     Raises:
         UsageError: what is there belongs to another calibration, or is damaged.
@@ -211,7 +223,8 @@ def _open_partial(path: Path, described: Mapping[str, Any], *, fresh: bool) -> d
         found = files.load_json(path)
         different = [key for key in begun if key != "cases" and found[key] != begun[key]]
         for case in found["cases"].values():
-            _ = case["version"], case["failure"], [np.array(r, dtype=float)[:, 2] for r in case["replicates"]]
+            every = [*case["replicates"], *case["same_layout"]]
+            _ = case["version"], case["failure"], [np.array(r, dtype=float)[:, 2] for r in every]
     except (KeyError, TypeError, ValueError, AttributeError, IndexError) as error:
         raise UsageError(f"{path} is damaged ({error!r}); --fresh discards it") from None
     if different:
@@ -221,22 +234,24 @@ def _open_partial(path: Path, described: Mapping[str, Any], *, fresh: bool) -> d
     return dict(found)
 
 
-def _measure(calibration: _Calibration, replicates: int, pattern: Any) -> None:
-    """Measure until every case has as many replicates as asked for, or the time is up."""
+def _measure(calibration: _Calibration, wanted: Mapping[str, int], pattern: Any) -> None:
+    """Measure until every case has as many replicates of either kind as are `wanted`, or the time is up."""
     cases, reporter = calibration.partial["cases"], calibration.reporter
     if cases:
         reporter.note(f"continuing: {min(len(c['replicates']) for c in cases.values())} replicates are there")
     else:
         cases.update(_catalogue(calibration, pattern))
         calibration.save()
-    while pending := [n for n, c in cases.items() if c["failure"] is None and len(c["replicates"]) < replicates]:
-        fewest = min(len(cases[name]["replicates"]) for name in pending)
-        turn = [name for name in pending if len(cases[name]["replicates"]) == fewest]
-        cost = calibration.budget.startup + sum(calibration.budget.cost(name, _PAIRS) for name in turn)
-        if calibration.budget.left < cost:
-            reporter.note(f"the time budget is used up after {fewest} of {replicates} replicates")
-            return
-        _replicate(calibration, turn, f"replicate {fewest + 1}/{replicates}")
+    for kind, count in wanted.items():
+        title = "replicate" if kind == "replicates" else "same-layout replicate"
+        while pending := [n for n, c in cases.items() if c["failure"] is None and len(c[kind]) < count]:
+            fewest = min(len(cases[name][kind]) for name in pending)
+            turn = [name for name in pending if len(cases[name][kind]) == fewest]
+            cost = calibration.budget.startup + sum(calibration.budget.cost(name, _PAIRS) for name in turn)
+            if calibration.budget.left < cost:
+                reporter.note(f"the time budget is used up after {fewest} of {count} {title}s")
+                return
+            _replicate(calibration, turn, f"{title} {fewest + 1}/{count}", kind)
 
 
 def _catalogue(calibration: _Calibration, pattern: Any) -> dict[str, Any]:
@@ -249,7 +264,7 @@ def _catalogue(calibration: _Calibration, pattern: Any) -> dict[str, Any]:
     for module, failure in listed["broken"].items():
         calibration.reporter.note(f"left out: {module or 'the suite'} cannot be imported: {failure['message']}")
     cases = {
-        case["id"]: {"version": case["version"], "failure": None, "replicates": []}
+        case["id"]: {"version": case["version"], "failure": None, "replicates": [], "same_layout": []}
         for case in listed["cases"]
         if pattern is None or pattern.search(case["id"])
     }
@@ -258,8 +273,9 @@ def _catalogue(calibration: _Calibration, pattern: Any) -> dict[str, Any]:
     return cases
 
 
-def _replicate(calibration: _Calibration, names: Sequence[str], title: str) -> None:
+def _replicate(calibration: _Calibration, names: Sequence[str], title: str, kind: str) -> None:
     """Measure each case once more in one fresh pair of processes, which is replaced if one of them fails."""
+    names = layout.order(secrets.randbits(48), title, names)
     config, cases, budget = calibration.config, calibration.partial["cases"], calibration.budget
     patience = Patience(rounds.PATIENCE)
     crew: Crew | None = None
@@ -269,7 +285,7 @@ def _replicate(calibration: _Calibration, names: Sequence[str], title: str) -> N
                 phase.doing(name)
                 warm_up = config.for_case(name).warm_up_seconds * (1.0 if crew is None else rounds.LATER_WARM_UP)
                 if crew is None:
-                    crew = _start(calibration, names[index:])
+                    crew = _start(calibration, names[index:], alike=kind == "same_layout")
                 started = time.monotonic()
                 order = random.Random(secrets.randbits(64))  # noqa: S311 - not for secrets
                 try:
@@ -282,7 +298,7 @@ def _replicate(calibration: _Calibration, names: Sequence[str], title: str) -> N
                     crew = None
                 else:
                     budget.paid(name, _PAIRS, time.monotonic() - started)
-                    cases[name]["replicates"].append(_turns(measured, crew.target))
+                    cases[name][kind].append(_turns(measured, crew.target))
                 calibration.save()
                 phase.done(name if cases[name]["failure"] is None else f"{name}: failed")
     finally:
@@ -290,11 +306,13 @@ def _replicate(calibration: _Calibration, names: Sequence[str], title: str) -> N
             crew.close()
 
 
-def _start(calibration: _Calibration, names: Sequence[str]) -> Crew:
-    """Start a fresh pair of processes and let both load all kernels at once."""
+def _start(calibration: _Calibration, names: Sequence[str], *, alike: bool) -> Crew:
+    """Start a fresh pair of processes, laid out alike or each for itself, and let both load all kernels at once."""
     started = time.monotonic()
     label = f"calibrate-{secrets.token_hex(4)}"
-    crew = Crew(calibration.stages, calibration.logs, calibration.config, label=label, timed=True)
+    seed, sides = secrets.randbits(48), layout.Layouts()
+    layouts = {side: sides.draw(seed, label, "both" if alike else side) for side in duet.SIDES}
+    crew = Crew(calibration.stages, calibration.logs, calibration.config, label=label, timed=True, layouts=layouts)
     crew.start()
     for answer in crew.precompile(dict.fromkeys(duet.SIDES, names)).values():
         with contextlib.suppress(WorkerError):  # fails again, with its case
@@ -316,12 +334,14 @@ def _turns(result: Mapping[str, Any], target: str) -> list[list[float]]:
 def _conclude(calibration: _Calibration, out: Path, *, as_json: bool) -> int:
     """Write the profile, remove what was only needed to get there, and show it."""
     known: dict[str, CaseNoise] = {}
+    alike: dict[str, CaseNoise] = {}
     for name, case in calibration.partial["cases"].items():
-        usable = [np.array(r) for r in case["replicates"] if 2 * len(r) >= _PAIRS]
-        if case["failure"] is None and len(usable) >= noise.FEWEST_REPLICATES:
-            base, head = ([r[:, side].tolist() for r in usable] for side in (1, 2))
-            config = calibration.config.for_case(name)
-            known[name] = noise.estimate(base, head, version=case["version"], config=config)
+        config = calibration.config.for_case(name)
+        for found, kind in ((known, "replicates"), (alike, "same_layout")):
+            usable = [np.array(r) for r in case[kind] if 2 * len(r) >= _PAIRS]
+            if case["failure"] is None and len(usable) >= noise.FEWEST_REPLICATES:
+                base, head = ([r[:, side].tolist() for r in usable] for side in (1, 2))
+                found[name] = noise.estimate(base, head, version=case["version"], config=config)
     left_out = [name for name in calibration.partial["cases"] if name not in known]
     for name in left_out[:10]:
         why = calibration.partial["cases"][name]["failure"] or f"fewer than {noise.FEWEST_REPLICATES} usable replicates"
@@ -333,7 +353,7 @@ def _conclude(calibration: _Calibration, out: Path, *, as_json: bool) -> int:
         return EXIT_NOTHING
     wanted = {name: noise.needs(found, calibration.config.for_case(name)) for name, found in known.items()}
     created = datetime.now(UTC).isoformat(timespec="seconds")
-    document = noise.to_document(created, calibration.partial["environment"], known, wanted)
+    document = noise.to_document(created, calibration.partial["environment"], known, wanted, alike)
     files.check(document, noise.SCHEMA_FILE)
     files.write_json(out, document)
     calibration.path.unlink(missing_ok=True)
@@ -342,12 +362,14 @@ def _conclude(calibration: _Calibration, out: Path, *, as_json: bool) -> int:
         json.dump(document, sys.stdout, indent=1, allow_nan=False)
         sys.stdout.write("\n")
     else:
-        _show(known, wanted, calibration.config)
+        _show(known, wanted, calibration.config, document["layout_share"])
     calibration.reporter.note(f"profile: {out}; use it with `tilegate gate --noise-profile {out}`")
     return EXIT_OK
 
 
-def _show(known: Mapping[str, CaseNoise], wanted: Mapping[str, Needs | None], config: GateConfig) -> None:
+def _show(
+    known: Mapping[str, CaseNoise], wanted: Mapping[str, Needs | None], config: GateConfig, share: float | None
+) -> None:
     table = Table(box=None, header_style="bold")
     table.add_column("case", overflow="fold")
     for heading in ("time", "a pair", "bias", "at most", "promise", "to settle it"):
@@ -374,3 +396,9 @@ def _show(known: Mapping[str, CaseNoise], wanted: Mapping[str, Needs | None], co
         ),
         highlight=False,
     )
+    if share is not None:
+        console.print(
+            f"About {100 * share:.0f} % of the bias (of its variance, over all cases) is the layout's: it is not there "
+            "between processes that are laid out alike.",
+            highlight=False,
+        )

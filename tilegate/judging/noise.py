@@ -31,6 +31,7 @@ FEWEST_REPLICATES = 5
 MOST_DAYS = 90
 """Drivers and firmware are in the fingerprint; age, dust and neighbours are not."""
 
+_FOR_READERS = ("needs", "bias_same_layout")  # in the file of a case, and no part of its noise
 _CONFIDENCE = 0.9  # of the upper bound of a bias, which is what decides
 _SCREENS = (8, 16, 32, 64)  # pairs among which a screen's number is chosen
 _PAIRS = (16, 32, 64)  # the same for each replicate of a confirmation
@@ -173,6 +174,24 @@ def estimate(
     )
 
 
+def layout_share(drawn: Mapping[str, CaseNoise], alike: Mapping[str, CaseNoise]) -> float | None:
+    """Return which part of the bias's variance is the layout's; None if no case was measured both ways.
+
+    Processes with the same code and the same layout differ in the rest only. Each case counts by its own total, so that the
+    noisiest does not decide alone; a single case's ratio of two variances would say little.
+
+    Args:
+        drawn: noise of the cases, each process with a layout of its own.
+        alike: the same, both processes of a pair laid out alike.
+    """
+    shares = [(drawn[name].bias ** 2, found.bias**2) for name, found in alike.items() if name in drawn]
+    totals = [whole + rest for whole, rest in shares]
+    if not any(totals):
+        return None
+    whole, rest = (sum(part[i] / total for part, total in zip(shares, totals, strict=True) if total) for i in (0, 1))
+    return max(0.0, 1 - rest / whole) if whole > 0 else 0.0
+
+
 def needs(noise: CaseNoise, config: GateConfig) -> Needs | None:
     """Return the least that settles the promise for a case; None if nothing within `max_replicates` does.
 
@@ -273,14 +292,29 @@ def _with(config: GateConfig, needed: Needs) -> GateConfig:
 
 
 def to_document(
-    created: str, environment: Mapping[str, Any], cases: Mapping[str, CaseNoise], wanted: Mapping[str, Needs | None]
+    created: str,
+    environment: Mapping[str, Any],
+    cases: Mapping[str, CaseNoise],
+    wanted: Mapping[str, Needs | None],
+    alike: Mapping[str, CaseNoise],
 ) -> dict[str, Any]:
-    """Return a profile as schemas/noise-1.json describes it. `wanted` is for readers: gates compute it anew."""
+    """Return a profile as schemas/noise-1.json describes it.
+
+    `wanted` and `alike` (see `layout_share`) are for readers: gates compute the first anew and do not need the second.
+    """
     return {
         "schema": SCHEMA,
         "created": created,
         "environment": dict(environment),
-        "cases": {name: {**dataclasses.asdict(noise), "needs": _plain(wanted[name])} for name, noise in cases.items()},
+        "layout_share": layout_share(cases, alike),
+        "cases": {
+            name: {
+                **dataclasses.asdict(noise),
+                "needs": _plain(wanted[name]),
+                "bias_same_layout": alike[name].bias if name in alike else None,
+            }
+            for name, noise in cases.items()
+        },
     }
 
 
@@ -351,7 +385,7 @@ def _cases(found: Mapping[str, Mapping[str, Any]]) -> dict[str, CaseNoise]:
 
 
 def _case(values: Mapping[str, Any]) -> CaseNoise:
-    plain: dict[str, Any] = {key: value for key, value in values.items() if key != "needs"}
+    plain: dict[str, Any] = {key: value for key, value in values.items() if key not in _FOR_READERS}
     return CaseNoise(**{**plain, "turn": Turn(**values["turn"])})
 
 

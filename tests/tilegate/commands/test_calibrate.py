@@ -31,7 +31,9 @@ KERNELS = toy_repository.KERNELS
 def calibrate(toy, *arguments):
     out, err = io.StringIO(), io.StringIO()
     with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
-        status = cli.main(["calibrate", "--repo", str(toy.path), "--target", "cpu", "--json", *arguments])
+        status = cli.main(
+            ["calibrate", "--repo", str(toy.path), "--target", "cpu", "--json", "--same-layout", "0", *arguments]
+        )
     return toy_repository.Outcome(status, out.getvalue(), err.getvalue())
 
 
@@ -64,6 +66,23 @@ def test_planted_noise_is_recovered(toy):
     assert written == json.loads(outcome.out)
     assert not list(toy.path.glob(".tilegate/*.partial"))
     assert toy.git("status", "--porcelain") == ""
+
+
+@pytest.mark.parametrize(("source", "share"), [("os.environ['PYTHONHASHSEED']", 1.0), ("os.getpid()", 0.0)])
+def test_the_share_of_the_layout_is_measured(toy, source, share):
+    toy.replace(
+        KERNELS,
+        r"self\._seconds = milliseconds / 1000",
+        f"import os, random; self._seconds = milliseconds / 1000 * random.Random({source}).gauss(1, 0.02)",
+    )
+    toy.commit("Let processes differ")
+    outcome = calibrate(toy, *BOTH, "--replicates", "6", "--same-layout", "5")
+    assert outcome.status == 0, outcome
+    document = json.loads(outcome.out)
+    # Of processes that differ by themselves, 6 and 5 pairs can show a share by chance.
+    assert document["layout_share"] == pytest.approx(share, abs=0.05 if share else 0.9)
+    alike = [found["bias_same_layout"] for found in document["cases"].values()]
+    assert all(size < 0.002 for size in alike) if share else all(size > 0.004 for size in alike)
 
 
 def test_a_quiet_machine_needs_little(toy):

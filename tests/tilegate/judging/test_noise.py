@@ -159,6 +159,15 @@ def test_replicates_that_scatter_more_than_the_model_scale_it():
     assert noise.bias_scale(slow) < 1.2
 
 
+def test_the_share_of_the_layout_is_what_is_not_there_between_processes_laid_out_alike():
+    drawn = {f"case{i}": case(bias=0.02 * scale) for i, scale in enumerate((1, 10))}
+    assert noise.layout_share(drawn, {name: case(bias=0.0) for name in drawn}) == 1.0
+    assert noise.layout_share(drawn, drawn) == 0.0
+    assert noise.layout_share(drawn, {n: case(bias=c.bias / 2) for n, c in drawn.items()}) == pytest.approx(0.75)
+    assert noise.layout_share(drawn, {n: case(bias=2 * c.bias) for n, c in drawn.items()}) == 0.0
+    assert noise.layout_share(drawn, {}) is None
+
+
 # --- files ------------------------------------------------------------------------------------------------------------
 
 
@@ -168,6 +177,7 @@ def text(**changed):
         ENVIRONMENT,
         {"sums.Total.latency_total(1000)": case()},
         {"sums.Total.latency_total(1000)": Needs(8, 2, 16)},
+        {"sums.Total.latency_total(1000)": case(bias=0.0)},
     )
     return json.dumps({**document, **changed})
 
