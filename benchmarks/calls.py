@@ -11,8 +11,8 @@ import torch
 
 import tilekernels
 from benchmarks import reference
-from benchmarks.attention import DEVICE, SELECTION
 from benchmarks.inputs import qkv
+from benchmarks.launches import DEVICE, SELECTION
 from benchmarks.problems import problem
 from benchmarks.workloads import Workload
 from tilegate.protocol import Artifact, verify_origin

@@ -2,18 +2,40 @@
 
 from __future__ import annotations
 
+import math
+from typing import TYPE_CHECKING
+
 from benchmarks import kernels
 from tilegate import tracked
+
+if TYPE_CHECKING:
+    from tilegate.protocol.tracked import Figures
 
 ARCH = "gfx942"
 
 Metrics = dict[str, float]
 
 
-class Compiled:
-    """One number of one kernel; all numbers of a kernel come from one compilation, kept by `setup_cache`."""
+def _metrics(figures: Figures) -> Metrics:
+    """Return the numbers of a kernel; NaN, which asv shows as missing, for those of a loop where there is none."""
+    loop = figures.loop
+    return {
+        "registers": figures.registers,
+        "spills": figures.vgpr_spills + figures.sgpr_spills,
+        "lds": figures.lds,
+        "missing_waves": 8 - figures.waves,
+        "loop_cycles": loop.cycles[loop.limiter] if loop else math.nan,
+        "idle_matrix": 1 - loop.matrix_share if loop else math.nan,
+    }
 
-    params = (list(kernels.configurations(ARCH)),)
+
+class Compiled:
+    """One number of one kernel; all numbers of a kernel come from one compilation, kept by `setup_cache`.
+
+    A launch of several kernels has series for each.
+    """
+
+    params = ([part for id in kernels.configurations(ARCH) for part in kernels.parts(id, ARCH)],)
     param_names = ("kernel",)
     version = "1"
     timeout = 1800.0
@@ -22,17 +44,10 @@ class Compiled:
         """Compile every kernel. Empty where there is no compiler for the chip: then there are no numbers, not failures."""
         found: dict[str, Metrics] = {}
         for id in kernels.configurations(ARCH):
-            (artifact,) = kernels.lower(id, ARCH)
-            figures = tracked.compiled(artifact, ARCH)
-            if figures is not None and figures.loop is not None:
-                found[id] = {
-                    "registers": figures.registers,
-                    "spills": figures.vgpr_spills + figures.sgpr_spills,
-                    "lds": figures.lds,
-                    "missing_waves": 8 - figures.waves,
-                    "loop_cycles": figures.loop.cycles[figures.loop.limiter],
-                    "idle_matrix": 1 - figures.loop.matrix_share,
-                }
+            for part, artifact in zip(kernels.parts(id, ARCH), kernels.lower(id, ARCH), strict=True):
+                figures = tracked.compiled(artifact, ARCH)
+                if figures is not None:
+                    found[part] = _metrics(figures)
         return found
 
     def setup(self, found: dict[str, Metrics], kernel: str) -> None:

@@ -5,7 +5,9 @@ An id names one problem for ever: results of years hang on it. To change a probl
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from tilegate.protocol import TIERS, Selection
 
@@ -242,10 +244,10 @@ def _cpu() -> tuple[Workload, ...]:
 WORKLOADS: tuple[Workload, ...] = (*_prefill(), *_extend(), *_decode(), *_training(), *_vendor(), *_cpu())
 
 
-def select(selection: Selection) -> tuple[Workload, ...]:
-    """Return the workloads of a target's tier, in the table's order."""
+def select(selection: Selection, workloads: Sequence[Any] = WORKLOADS) -> tuple[Any, ...]:
+    """Return the workloads of a target's tier, in the order of their table."""
     tiers = TIERS[: TIERS.index(selection.tier) + 1]
-    return tuple(w for w in WORKLOADS if selection.target in w.targets and w.tier in tiers)
+    return tuple(w for w in workloads if selection.target in w.targets and w.tier in tiers)
 
 
 def workload(id: str) -> Workload:

@@ -11,8 +11,9 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from tilekernels.chips import CHIPS, Chip, chip_by_name, chip_of
     from tilekernels.compiler import CompilationError, LoweredKernel, lower
-    from tilekernels.forward import ForwardKernel, forward_kernel, precompile
+    from tilekernels.forward import ForwardKernel, ForwardSpec, forward_kernel, precompile
     from tilekernels.functional import attention
+    from tilekernels.handle import Kernel, compile_kernels
     from tilekernels.policy import POLICIES, TileConfig, choose_tiles, fits, variants
     from tilekernels.problem import AttentionProblem
 
@@ -23,12 +24,15 @@ _EXPORTS = {
     "Chip": "chips",
     "CompilationError": "compiler",
     "ForwardKernel": "forward",
+    "ForwardSpec": "forward",
+    "Kernel": "handle",
     "LoweredKernel": "compiler",
     "POLICIES": "policy",
     "TileConfig": "policy",
     "chip_by_name": "chips",
     "chip_of": "chips",
     "choose_tiles": "policy",
+    "compile_kernels": "handle",
     "fits": "policy",
     "forward_kernel": "forward",
     "lower": "compiler",
@@ -43,12 +47,15 @@ __all__ = [
     "Chip",
     "CompilationError",
     "ForwardKernel",
+    "ForwardSpec",
+    "Kernel",
     "LoweredKernel",
     "TileConfig",
     "attention",
     "chip_by_name",
     "chip_of",
     "choose_tiles",
+    "compile_kernels",
     "fits",
     "forward_kernel",
     "lower",

@@ -3,20 +3,12 @@
 from __future__ import annotations
 
 import functools
-import threading
 from collections.abc import Iterable
+from dataclasses import astuple, dataclass
 from typing import TYPE_CHECKING, Any
 
-from tilekernels.chips import CHIPS, Chip, chip_of
-from tilekernels.compiler import (
-    CompiledKernel,
-    CompileJob,
-    LoweredKernel,
-    compile_kernel,
-    compile_many,
-    despite_parser_clashes,
-    lower,
-)
+from tilekernels.chips import Chip
+from tilekernels.handle import Kernel, chip_at, compile_kernels, resolve, shared
 from tilekernels.policy import TileConfig, choose_tiles
 from tilekernels.problem import AttentionProblem
 
@@ -24,24 +16,36 @@ if TYPE_CHECKING:
     import torch
 
 
-class ForwardKernel:
-    """One forward kernel for one chip; compiled at the first launch, unless `compile` or `precompile` came before.
+@dataclass(frozen=True)
+class ForwardSpec:
+    """What is compiled into a forward kernel; batch, heads and lengths are not: they are arguments."""
 
-    Attributes:
+    head_dim: int
+    dtype: str
+    causal: bool
+
+
+class ForwardKernel(Kernel):
+    """One forward kernel for one chip: it reads batch, heads, kv heads and both lengths from the tensors of each launch.
+
+    Args:
         chip: what it is compiled for.
+        problem_key: the fields of a `ForwardSpec`.
         tile: how it divides the work.
-        problem_key: (head_dim, dtype, causal), all that it knows of the problem: batch, heads, kv_heads and both
-            lengths are read from the tensors of each launch.
     """
 
-    def __init__(self, chip: Chip, problem_key: tuple[int, str, bool], tile: TileConfig) -> None:
+    module = "tilekernels.kernels.attention_forward"
+    steps = ("attention_forward",)
+
+    def __init__(self, chip: Chip, problem_key: tuple[int, str, bool] | ForwardSpec, tile: TileConfig) -> None:
         """Describe a kernel; nothing is compiled."""
-        self.chip = chip
-        self.problem_key = problem_key
-        self.tile = tile
-        self._compiled: CompiledKernel | None = None
-        self._compiling = threading.Lock()
-        self._artifacts: tuple[LoweredKernel, ...] | None = None
+        spec = problem_key if isinstance(problem_key, ForwardSpec) else ForwardSpec(*problem_key)
+        super().__init__(chip, spec, tile)
+
+    @property
+    def problem_key(self) -> tuple[Any, ...]:
+        """All that it knows of the problem: the fields of its specification."""
+        return astuple(self.spec)
 
     def launch(  # noqa: PLR0917 - the kernel's own argument list, on the path that is timed
         self,
@@ -67,46 +71,12 @@ class ForwardKernel:
         Raises:
             CompilationError: at the first launch, when the kernel does not compile.
         """
-        (self._compiled or self.compile())(q, k, v, out, lse, softmax_scale)
-
-    def compile(self) -> CompiledKernel:
-        """Compile, or load from the disk cache, unless that is done already.
-
-        Raises:
-            CompilationError: the kernel does not compile here.
-        """
-        with self._compiling:
-            if self._compiled is None:
-                self._compiled = compile_kernel(self.prim_func(), self.chip.arch)
-            return self._compiled
-
-    def artifacts(self) -> tuple[LoweredKernel, ...]:
-        """Source and launch configuration of every kernel that a launch starts. Works without the chip.
-
-        Raises:
-            CompilationError: TileLang cannot generate the kernel.
-        """
-        if self._artifacts is None:  # a tenth of a second or more, and hundreds of cases may share the kernel
-            self._artifacts = (lower(self.prim_func(), self.chip.arch),)
-        return self._artifacts
-
-    def prim_func(self) -> Any:
-        """The TileLang kernel."""
-        # Importing TileLang takes 2-2.5 s.
-        from tilekernels.dialect import dialect_for  # noqa: PLC0415
-        from tilekernels.kernels.attention_forward import ForwardSpec, build  # noqa: PLC0415
-
-        spec, dialect = ForwardSpec(*self.problem_key), dialect_for(self.chip.kind)
-        return despite_parser_clashes(lambda: build(spec, self.tile, dialect))
+        (self._compiled or self.compile())[0](q, k, v, out, lse, softmax_scale)
 
     def __repr__(self) -> str:
         """Name chip, problem and tile."""
-        head_dim, dtype, causal = self.problem_key
-        mask = "causal" if causal else "full"
-        return f"ForwardKernel({self.chip.arch} {dtype} d{head_dim} {mask} {self.tile})"
-
-
-_kernels: dict[tuple[str, tuple[int, str, bool], TileConfig], ForwardKernel] = {}
+        mask = "causal" if self.spec.causal else "full"
+        return f"ForwardKernel({self.chip.arch} {self.spec.dtype} d{self.spec.head_dim} {mask} {self.tile})"
 
 
 def forward_kernel(
@@ -117,38 +87,19 @@ def forward_kernel(
     Args:
         problem: shapes, dtype and mask.
         policy: "adaptive" or "fixed".
-        device: a torch device; or the name of an architecture ("gfx942"), to look at its kernels anywhere; the current
-            GPU, or the CPU where there is none, when None.
+        device: as for `handle.resolve`.
 
     Raises:
         TypeError, ValueError: as `policy.choose_tiles` and `chips.chip_of`.
     """
-    return _find(problem, policy, _resolve(device))
-
-
-def _resolve(device: torch.device | str | None) -> torch.device | str:
-    """Name the device or architecture so that it stays the same whatever the current device becomes."""
-    if isinstance(device, str) and device in CHIPS:
-        return device
-    import torch  # noqa: PLC0415 - an architecture's kernels can be looked at without torch
-
-    if device is None:
-        device = "cuda" if torch.cuda.is_available() else "cpu"
-    where = torch.device(device)
-    if where.type == "cuda" and where.index is None:
-        return torch.device("cuda", torch.cuda.current_device())
-    return where
+    return _find(problem, policy, resolve(device))
 
 
 @functools.lru_cache(maxsize=4096)  # choosing a tile takes longer than everything else before a launch
 def _find(problem: AttentionProblem, policy: str, device: torch.device | str) -> ForwardKernel:
-    chip = CHIPS[device] if isinstance(device, str) else chip_of(device)
-    tile = choose_tiles(problem, chip, policy)
-    key = (chip.arch, (problem.head_dim, problem.dtype, problem.causal), tile)
-    kernel = _kernels.get(key)
-    if kernel is None:
-        kernel = _kernels.setdefault(key, ForwardKernel(chip, key[1], tile))
-    return kernel
+    chip = chip_at(device)
+    spec = ForwardSpec(problem.head_dim, problem.dtype, problem.causal)
+    return shared(ForwardKernel, chip, spec, choose_tiles(problem, chip, policy))
 
 
 def precompile(
@@ -171,8 +122,5 @@ def precompile(
         TypeError, ValueError: as `forward_kernel`.
     """
     policies = tuple(policies)
-    kernels = {forward_kernel(problem, policy, device): None for problem in problems for policy in policies}
-    wanted = [kernel for kernel in kernels if kernel._compiled is None]
-    jobs = [CompileJob(kernel.prim_func, kernel.chip.arch, repr(kernel)) for kernel in wanted]
-    for kernel, compiled in zip(wanted, compile_many(jobs, progress=progress), strict=True):
-        kernel._compiled = compiled
+    kernels = [forward_kernel(problem, policy, device) for problem in problems for policy in policies]
+    compile_kernels(kernels, progress=progress)

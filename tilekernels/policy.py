@@ -10,6 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from tilekernels.chips import Chip
+from tilekernels.limits import broken_limits
 from tilekernels.problem import DTYPES, AttentionProblem
 
 POLICIES: tuple[str, ...] = ("adaptive", "fixed")
@@ -211,26 +212,17 @@ def register_estimate(tile: TileConfig, head_dim: int, dtype: str, kind: str) ->
 
 
 def fits(tile: TileConfig, problem: AttentionProblem, chip: Chip) -> tuple[str, ...]:
-    """The limits that a tile would break on a chip, each a sentence; empty when it fits.
+    """The limits that a forward kernel's tile would break on a chip, each a sentence; empty when it fits.
 
     Checked: shared memory, threads, whole wavefronts, rows for every wavefront, registers (an estimate, see
     `register_estimate`), and what TileLang 0.1.15 cannot generate.
     """
-    kind, broken = chip.kind, []
+    kind = chip.kind
     wanted = shared_bytes(tile, problem.head_dim, problem.dtype, chip)
-    if wanted > chip.lds_bytes:
-        broken.append(f"needs {wanted} bytes of shared memory, a workgroup has {chip.lds_bytes}")
-    if tile.threads > chip.max_threads:
-        broken.append(f"{tile.threads} threads, a workgroup has at most {chip.max_threads}")
-    if tile.threads % chip.wavefront:
-        broken.append(f"{tile.threads} threads are not whole wavefronts of {chip.wavefront}")
     registers = register_estimate(tile, problem.head_dim, problem.dtype, kind)
-    if registers > chip.registers_per_lane:
-        broken.append(f"needs about {registers} registers a lane, there are {chip.registers_per_lane}")
+    broken = list(broken_limits(chip, threads=tile.threads, shared_bytes=wanted, registers=registers))
     if kind == "cpu":
         return tuple(broken)
-    if tile.threads < 64:
-        broken.append(f"{tile.threads} threads: TileLang's gemm needs 64 (it ends the process otherwise)")
     # Rows are dealt to wavefronts 16 at a time, the height of the smallest matrix instruction.
     rows = 16 * -(-tile.threads // chip.wavefront)
     if tile.block_m % rows:

@@ -74,8 +74,8 @@ def test_torch_misses_a_dropped_barrier_when_the_waves_take_turns() -> None:
 @pytest.mark.slow
 def test_the_race_is_named_with_both_lines(tmp_path: Path) -> None:
     shutil.copytree(ROOT / "tilekernels", tmp_path / "tree/tilekernels", ignore=shutil.ignore_patterns("__pycache__"))
-    forward = tmp_path / "tree/tilekernels/forward.py"
-    forward.write_text(forward.read_text(encoding="utf-8") + PLANTED, encoding="utf-8")
+    handle = tmp_path / "tree/tilekernels/handle.py"
+    handle.write_text(handle.read_text(encoding="utf-8") + PLANTED, encoding="utf-8")
     config = load_config((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
     staged = stage(
         tmp_path / "work/stage",

@@ -13,11 +13,13 @@ from statistics import median
 
 import pytest
 
-from benchmarks.attention import SELECTION, Forward
+from benchmarks.families import suite_classes
+from benchmarks.launches import SELECTION
 from tilegate.protocol import Timed, clock_for, recorded
 
 CLOCK = clock_for(SELECTION.target)
 ROUNDS = 30
+CASES = [(timed, case) for timed in suite_classes() for case in itertools.product(*timed.params)]
 
 
 class _MeasuredSeconds:
@@ -35,14 +37,17 @@ class _MeasuredSeconds:
 TIMER = _MeasuredSeconds()
 
 
-@pytest.mark.benchmark(group="attention.Forward", timer=TIMER)
-@pytest.mark.parametrize("case", list(itertools.product(*Forward.params)), ids=" ".join)
-def test_forward(benchmark, case):
-    forward = Forward()
-    forward.setup(*case)
+@pytest.mark.benchmark(timer=TIMER)
+@pytest.mark.parametrize("case", CASES, ids=lambda case: " ".join([case[0].family.name, *case[1]]))
+def test_a_launch(benchmark, case):
+    timed_class, values = case
+    instance = timed_class()
+    instance.setup(*values)
+    name, _, method = instance.family.case.rpartition(".")
+    benchmark.group = name
 
     def launch() -> None:
-        forward.latency_forward(*case)
+        getattr(instance, method)(*values)
 
     timed = Timed(launch)
 
@@ -51,9 +56,9 @@ def test_forward(benchmark, case):
         TIMER.total += seconds
 
     if benchmark.enabled:
-        CLOCK.warm_up(launch, Forward.warmup_time)
+        CLOCK.warm_up(launch, timed_class.warmup_time)
         timed = recorded(CLOCK, launch, median(CLOCK.measure(launch, 3)))
-        benchmark.extra_info["flops"] = forward.workload.flops
+        benchmark.extra_info["flops"] = instance.workload.flops
     before = TIMER.total
     benchmark.pedantic(measure, rounds=ROUNDS, iterations=1)
     assert TIMER.total > before

@@ -9,7 +9,7 @@ import torch
 from hypothesis import given
 from problem_strategies import problems
 
-from tilekernels import forward
+from tilekernels import forward, handle
 from tilekernels.chips import CHIPS
 from tilekernels.forward import ForwardKernel, forward_kernel, precompile
 from tilekernels.functional import attention
@@ -33,8 +33,8 @@ def compilations(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[str]]:
 
         return compile_kernel
 
-    monkeypatch.setattr(forward, "_kernels", {})
-    monkeypatch.setattr(forward, "compile_kernel", count(forward.compile_kernel))
+    monkeypatch.setattr(handle, "_kernels", {})
+    monkeypatch.setattr(handle, "compile_kernel", count(handle.compile_kernel))
     forward._find.cache_clear()
     yield names
     forward._find.cache_clear()
@@ -59,7 +59,7 @@ def test_new_lengths_heads_and_batches_do_not_recompile(compilations: list[str])
                 k = torch.zeros(batch, 2 * length, kv_heads, 64)
                 attention(q, k, k, policy=policy)
     expected = {tile for policy in POLICIES for tile in variants(CHIPS["cpu"], 64, "float32", policy)}
-    assert 1 < len(compilations) == len(forward._kernels) <= len(expected)
+    assert 1 < len(compilations) == len(handle._kernels) <= len(expected)
 
 
 def test_head_dim_dtype_and_mask_are_compiled_in(compilations: list[str]) -> None:
@@ -86,7 +86,7 @@ def test_precompiling_leaves_nothing_to_compile(compilations: list[str], capfd: 
     wanted = [PROBLEM, replace(PROBLEM, batch=1), replace(PROBLEM, causal=False)]
     precompile(wanted, device="cpu")
     assert "2/2" in capfd.readouterr().err
-    assert len(forward._kernels) == 2
+    assert len(handle._kernels) == 2
     precompile(wanted, device="cpu")
     assert capfd.readouterr().err == ""
     q, k = torch.zeros(2, 100, 6, 64), torch.zeros(2, 100, 3, 64)
@@ -105,7 +105,7 @@ def test_artifacts_need_no_device_and_no_launch(compilations: list[str]) -> None
 
 def test_artifacts_of_the_cpu_are_what_runs() -> None:
     (made,) = forward_kernel(PROBLEM, device="cpu").artifacts()
-    compiled = forward_kernel(PROBLEM, device="cpu").compile()
+    (compiled,) = forward_kernel(PROBLEM, device="cpu").compile()
     # The first line is a comment that spells the target out, in more or fewer words.
     assert compiled.get_kernel_source(kernel_only=True).partition("\n")[2] == made.source.partition("\n")[2]
     assert made.source.count("\n") > 50

@@ -3,23 +3,15 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import tilelang.language as T
 
+from tilekernels.forward import ForwardSpec
+
 if TYPE_CHECKING:
     from tilekernels.dialect import Dialect
     from tilekernels.policy import TileConfig
-
-
-@dataclass(frozen=True)
-class ForwardSpec:
-    """What is compiled into a forward kernel; batch, heads and lengths are not: they are arguments."""
-
-    head_dim: int
-    dtype: str
-    causal: bool
 
 
 def build(spec: ForwardSpec, tile: TileConfig, dialect: Dialect) -> Any:

@@ -1,0 +1,91 @@
+"""What every suite class that times launches of a kernel family has in common."""
+
+from __future__ import annotations
+
+import dataclasses
+import itertools
+from typing import Any, ClassVar
+
+import torch
+
+import tilekernels
+from benchmarks.family import Family
+from benchmarks.workloads import select
+from tilegate.protocol import Artifact, cold_sets, listing, selection, verify_origin
+
+if not listing():
+    import tilelang  # noqa: F401 - asv forks a process for each case: what is imported here takes its 2 s only once
+
+verify_origin(tilekernels)
+
+SELECTION = selection()
+DEVICE = "cpu" if SELECTION.target == "cpu" else "cuda"  # torch calls AMD's GPUs cuda, too
+
+if DEVICE == "cpu":
+    # The kernels use one thread, and the reference's tensors are small: on a shared machine, where a thread may wait
+    # for a core, OpenMP makes an operation on them take milliseconds instead of a fraction of one.
+    torch.set_num_threads(1)
+
+
+class Launches:
+    """Launches of one family's kernels, on inputs and into outputs that are there already.
+
+    A subclass has a `version`, and one method, the one that its family's `case` names:
+
+        class Forward(Launches, family=forward.FAMILY):
+            def latency_forward(self, workload_id, policy):
+                self.kernel.launch(*next(self.next_set))
+    """
+
+    family: ClassVar[Family]
+    param_names = ("workload", "policy")
+    timeout = 600.0
+    warmup_time = 0.05 if SELECTION.target == "cpu" else 0.3
+    sample_time = 0.2 if SELECTION.target == "cpu" else 0.5
+    checked_scores = 1 << 31
+    """What `check` compares: 28 heads of 8k rows and keys in full. In double precision four times as much takes an H200 a
+    second, longer than the timing of the case; the tests do it."""
+
+    def __init_subclass__(cls, family: Family) -> None:
+        """Time the workloads of the selected tier under the family's policies."""
+        cls.family = family
+        cls.params = ([work.id for work in select(SELECTION, family.workloads)], list(family.policies))
+
+    def setup(self, workload_id: str, policy: str) -> None:
+        """Compile the kernel and draw the inputs, in as many copies as leave none of them in a cache."""
+        self.workload = self.family.workload(workload_id)
+        self.kernel = self.family.kernel(self.workload, policy, DEVICE)
+        self.kernel.compile()
+        self.inputs = self.family.inputs(self.workload, DEVICE, 0)
+        self.outputs = self.family.outputs(self.workload, self.kernel, DEVICE)
+        numbers = tuple(self.family.numbers(self.workload, self.kernel).values())
+        tensors = (*self.inputs.values(), *self.outputs.values())
+        copies = cold_sets(self.workload.bytes) - 1
+        sets = [(*tensors, *numbers), *((*(x.clone() for x in tensors), *numbers) for _ in range(copies))]
+        self.next_set = itertools.cycle(sets)
+
+    @classmethod
+    def precompile(cls, params: list[tuple[str, str]]) -> None:
+        """Compile all that these (workload, policy) need, in parallel, with a progress bar on stderr."""
+        tilekernels.compile_kernels(cls.family.kernel(cls.family.workload(id), policy, DEVICE) for id, policy in params)
+
+    def check(self, workload_id: str, policy: str) -> None:
+        """Compare the results with the reference, on inputs that no launch has seen; raises WrongResult."""
+        work, family = self.workload, self.family
+        inputs, outputs = family.inputs(work, DEVICE, 1), family.outputs(work, self.kernel, DEVICE)
+        self.kernel.launch(*inputs.values(), *outputs.values(), *family.numbers(work, self.kernel).values())
+        family.check(work, inputs, outputs, self.checked_scores)
+
+    def work(self, workload_id: str, policy: str) -> dict[str, int | str]:
+        """Return what one launch computes and moves, and for which shape; needs no `setup`."""
+        work = self.family.workload(workload_id)
+        return {"flops": work.flops, "bytes": work.bytes, "shape": work.shape}
+
+    def artifacts(self, workload_id: str, policy: str) -> list[Artifact]:
+        """Return what the compiler makes of the kernels of a launch, without launching it; needs no `setup`."""
+        kernel = self.family.kernel(self.family.workload(workload_id), policy, DEVICE)
+        tile: dict[str, Any] = dataclasses.asdict(kernel.tile)  # so that a gate can name a changed tile
+        return [
+            Artifact(made.name, made.source, made.launch, {**made.resources, "tile": tile})
+            for made in kernel.artifacts()
+        ]
