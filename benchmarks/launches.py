@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import dataclasses
 import itertools
+from collections.abc import Sequence
 from typing import Any, ClassVar
 
 import torch
 
 import tilekernels
+from benchmarks import reproduction
 from benchmarks.family import Family
 from benchmarks.workloads import select
 from tilegate.protocol import Artifact, cold_sets, listing, selection, verify_origin
@@ -80,6 +82,10 @@ class Launches:
         """Return what one launch computes and moves, and for which shape; needs no `setup`."""
         work = self.family.workload(workload_id)
         return {"flops": work.flops, "bytes": work.bytes, "shape": work.shape}
+
+    def reproduction(self, workload_id: str, policy: str, lengths: Sequence[int]) -> dict[str, Any]:
+        """Return what a script needs to run this case with torch and tilelang alone; see `reproduction.describe`."""
+        return reproduction.describe(self.family, self.family.workload(workload_id), policy, DEVICE, lengths)
 
     def artifacts(self, workload_id: str, policy: str) -> list[Artifact]:
         """Return what the compiler makes of the kernels of a launch, without launching it; needs no `setup`."""

@@ -25,6 +25,7 @@ _COMMANDS = {
     "calibrate": "measure how noisy this machine is, on identical code",
     "doctor": "show what this machine can measure, and what is missing",
     "environment": "show this machine as an issue needs it, without anything private",
+    "repro": "write a folder that reproduces a case with torch and tilelang alone",
     "profile": "read hardware counters of one case, by ncu or rocprofv3",
     "ci": "what GitHub's workflows do: plan, run, report, publish, triage",
     "isa": "show what the compiler made of every kernel, for chips that need not be here",

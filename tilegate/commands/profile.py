@@ -6,7 +6,6 @@ import argparse
 import contextlib
 import hashlib
 import json
-import re
 import sys
 import tempfile
 from collections.abc import Mapping, Sequence
@@ -22,6 +21,7 @@ from rich.table import Table
 from tilegate import files, invocation
 from tilegate.config import GateConfig
 from tilegate.evidence import counters, environment, profiling
+from tilegate.evidence.cases import one_case
 from tilegate.files import UsageError
 from tilegate.isa import ptxas
 from tilegate.isa.analysis import analyse
@@ -32,7 +32,7 @@ from tilegate.measuring.environment import describe
 from tilegate.measuring.session import Crew, Stage, WorkerError
 from tilegate.measuring.staging import staged
 from tilegate.progress import Reporter
-from tilegate.protocol import JSON, TARGETS, Artifact, is_call
+from tilegate.protocol import JSON, TARGETS, Artifact
 from tilegate.showing.markup import code, plain
 
 SCHEMA = "tilegate-profile/1"
@@ -44,7 +44,7 @@ vector arithmetic, LDS or shared memory, L2, memory, occupancy, bank conflicts, 
 same terms on both vendors, each with the counter that it comes from, beside the compiled code's figures.
 
 examples:
-  tilegate profile "latency_forward('qwen-7b-s4096', 'adaptive')"         the files as they are
+  tilegate profile "latency_forward('prefill-7b-b4-s4096', 'adaptive')"         the files as they are
   tilegate profile 's4096.*adaptive' --base main                          before and after
   tilegate profile 's4096.*adaptive' --rev v1.0 --json --out profile-v1
 """
@@ -84,7 +84,6 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
 
 def run(args: argparse.Namespace) -> int:
     """Carry out `tilegate profile`; return the exit code. Raises UsageError."""
-    invocation.pattern(args.case)
     reporter = Reporter()
     target = invocation.target_named(args.target)
     try:
@@ -147,19 +146,15 @@ def _about(
     with Crew({stage.name: stage}, scratch / "logs", config, label="profile") as crew:
         try:
             worker = crew.worker(stage.name)
-            known = {case["id"]: case for case in worker.catalogue()["cases"] if not is_call(case["benchmark"])}
-            names = [name for name in known if pattern == name] or [name for name in known if re.search(pattern, name)]
-            if len(names) != 1:
-                some = "\n  ".join(names[:10] or list(known)[:10])
-                what = "several cases match" if names else "no case matches; some that there are"
-                raise UsageError(f"{pattern!r}: {what}:\n  {some}")
+            found = one_case(worker, pattern)
+            names = [str(found["id"])]
             made = worker.request("generated", config.compile_timeout, case=names[0])
             with contextlib.suppress(WorkerError):
                 worker.request("precompile", config.compile_timeout, cases=names)
         except WorkerError as error:
             raise UsageError(f"the case cannot be profiled: {error.kind}: {error.message}") from None
     static = {str(values["name"]): _static(Artifact(**values), arch) for values in made}
-    return names[0], known[names[0]].get("work", {}), static
+    return names[0], found.get("work", {}), static
 
 
 def _static(artifact: Artifact, arch: str) -> JSON:

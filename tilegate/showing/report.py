@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from tilegate.judging import advice
+from tilegate.protocol import is_call
 from tilegate.showing.markup import LONGEST_MESSAGE, block, change, code, duration, plain, prose, rate
 from tilegate.showing.remarks import Remark, remarks
 
@@ -68,6 +69,7 @@ def _render(verdict: Mapping[str, Any], size: _Size) -> str:
     controls = [item for item in cases.items() if item[1]["role"] == "control" and item[1]["ratio"]]
     skipped = [item for item in cases.items() if item[1]["role"] == "identical" and item[1]["verdict"] == "unchanged"]
     explained = [item for item in changed if causes(item[1])]
+    again = reproductions(verdict)[: size.messages]
     parts = [
         f"## {_MARKS[name]} {name.replace('-', ' ').upper()}: {prose(verdict['reason'])}",
         _what(verdict),
@@ -78,6 +80,7 @@ def _render(verdict: Mapping[str, Any], size: _Size) -> str:
         *_folded(f"{len(broken)} failed: messages", "\n\n".join(_messages(broken, size)), broken),
         *_folded(f"Changed code, worst first: {_counts(changed)}", _table(changed, columns, size), changed),
         *_folded("Likely causes", _explanations(explained, size), explained),
+        *_folded("Reproduce with torch and TileLang alone", block("\n".join(again), "sh", LONGEST_COMMAND), again),
         *_folded(f"Not compared: {_counts(other)}", _list(other, size), other),
         *_folded(f"Controls: {prose(verdict['controls']['reason'])}", _table(controls, columns, size), controls),
         *_folded(f"{len(skipped)} skipped: identical code", _list(skipped, size), skipped),
@@ -116,6 +119,19 @@ def command(verdict: Mapping[str, Any]) -> str | None:
     """Return the command that measures the cases in question again, quoted for a shell."""
     words = verdict["next"]["command"]
     return None if words is None else shlex.join(words)
+
+
+def reproductions(verdict: Mapping[str, Any]) -> list[str]:
+    """Return, of each kernel case that got slower, worst first, the command that writes a folder to show it elsewhere."""
+    base, head = (verdict[side]["commit"] or verdict[side]["rev"] for side in ("base", "head"))
+    slower = sorted((item for item in verdict["cases"].items() if item[1]["verdict"] == "regressed"), key=badness)
+    names = [name for name, _ in slower if not is_call(name.partition("(")[0])]
+    return [f"tilegate repro {_quoted(name)} {shlex.join(['--base', base, '--rev', head])}" for name in names]
+
+
+def _quoted(name: str) -> str:
+    """Quote the id of a case, which is full of single quotes, so that it can be read."""
+    return f'"{name}"' if not set(name) & set('"$`\\!') else shlex.quote(name)
 
 
 def duration_of_stages(verdict: Mapping[str, Any]) -> str:

@@ -164,6 +164,22 @@ class Side:
         """Return the case's generated kernels whole, each as the values of an `Artifact`."""
         return [asdict(artifact) for artifact in self._generate(case) or ()]
 
+    def reproduction(self, case: str, lengths: list[int]) -> dict[str, Any]:
+        """Return what a script needs to run the case without this suite.
+
+        Raises:
+            NotImplementedError: the suite has none for it.
+        """
+        found = self._cases[case]
+        describe = getattr(getattr(found.fresh().func, "__self__", None), "reproduction", None)
+        if describe is None:
+            raise NotImplementedError(
+                "its class has no method reproduction(*params, lengths); docs/protocol.md describes it"
+            )
+        described: dict[str, Any] = describe(*found.values, lengths)
+        self._verify()
+        return described
+
     def setup(self, case: str) -> None:
         """Set the case up; the one before is torn down first."""
         self.teardown()

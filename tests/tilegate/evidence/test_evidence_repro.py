@@ -1,0 +1,135 @@
+"""`tilegate repro`: a folder that runs with torch and tilelang alone, and says when a result is wrong."""
+
+import json
+import runpy
+import subprocess
+import sysconfig
+import venv
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tilegate import cli
+from tilegate.evidence import repro
+
+ROOT = Path(__file__).parents[3]
+CASE = "latency_forward('cpu-g6-d64-s127', 'adaptive')"
+
+
+@pytest.fixture(scope="module")
+def written(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("repro") / "out"
+    arguments = ["repro", CASE.replace("(", r"\(").replace(")", r"\)"), "--base", "WORKTREE", "--target", "cpu"]
+    assert cli.main([*arguments, "--lengths", "33,64", "--no-run", "--out", str(folder), "--repo", str(ROOT)]) == 0
+    return folder
+
+
+@pytest.fixture(scope="module")
+def clean_python(tmp_path_factory):
+    """An environment with everything that is installed here but this project."""
+    folder = tmp_path_factory.mktemp("clean")
+    venv.create(folder, with_pip=False)
+    (packages,) = folder.glob("lib/python3*/site-packages")
+    for place in {sysconfig.get_path("purelib"), sysconfig.get_path("platlib")}:
+        for entry in Path(place).iterdir():
+            ours = entry.name.startswith(("tilekernels", "tilegate", "__editable__"))
+            if not ours and not (packages / entry.name).exists():
+                (packages / entry.name).symlink_to(entry)
+    return folder / "bin" / "python"
+
+
+def run(python, folder, *arguments):
+    command = [str(python), "repro.py", "--rounds", "7", "--json", "seen.json", *arguments]
+    return subprocess.run(
+        command, cwd=folder, capture_output=True, text=True, check=False, env={"PATH": "/usr/bin:/bin"}
+    )
+
+
+def test_it_needs_nothing_of_ours(written, clean_python):
+    for package in ("tilekernels", "tilegate", "benchmarks"):
+        there = subprocess.run(
+            [str(clean_python), "-c", f"import {package}"], capture_output=True, check=False, cwd="/"
+        )
+        assert there.returncode != 0, package
+    done = run(clean_python, written, "--lengths", "33")
+    assert done.returncode == 0, done.stderr
+    seen = json.loads((written / "seen.json").read_text())
+    (row,) = seen["rows"]
+    assert row["head_error"] <= 1
+    assert row["ratio"][1] <= row["ratio"][0] <= row["ratio"][2]
+    assert not seen["wrong"]
+    text = "".join(file.read_text() for file in written.rglob("*.py"))
+    assert "from tilekernels" not in text
+    assert "import tilegate" not in text
+
+
+def test_a_wrong_kernel_is_not_passed(written, clean_python, tmp_path):
+    wrong = tmp_path / "wrong"
+    subprocess.run(["cp", "-r", str(written), str(wrong)], check=True)
+    kernel = wrong / "head" / "kernel.py"
+    kernel.write_text(kernel.read_text().replace("<= diagonal + m", "<= diagonal + m + 1"))  # one key too many
+    done = run(clean_python, wrong, "--lengths", "64")
+    assert done.returncode == 1
+    assert "WRONG" in done.stderr
+    seen = json.loads((wrong / "seen.json").read_text())
+    assert seen["rows"][0]["base_error"] <= 1 < seen["rows"][0]["head_error"]
+    assert repro.table(seen)[-1] == "**A result is wrong.**"
+
+
+def test_the_readme_shows_what_was_seen(written):
+    environment = json.loads((written / "environment.json").read_text())
+    row = {
+        "length": 64,
+        "base_us": 10.0,
+        "base_TFLOP/s": 1.5,
+        "base_error": 0.25,
+        "head_us": 12.0,
+        "head_TFLOP/s": 1.25,
+    }
+    row |= {"head_error": 0.5, "ratio": [1.2, 1.1, 1.3]}
+    text = repro.readme("case", {"base": "abc", "head": "def"}, environment, {"rows": [row], "wrong": False})
+    assert "| 64 | 10.0 | 1.5 | 0.25 of 1 | 12.0 | 1.25 | 0.50 of 1 | 1.200 (1.100 to 1.300) |" in text
+    assert environment["device"]["name"] in text
+    assert "has not been run" in (written / "README.md").read_text()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["repro", "nothing-of-that-name"], "no case matches; some that there are"),
+        (["repro", "adaptive"], "cases match"),
+        (["repro", "adaptive", "--lengths", "0"], "no list of lengths"),
+        (["repro", "adaptive", "--rounds", "0"], "at least one launch"),
+        (["repro", "("], "not a regular expression"),
+    ],
+)
+def test_a_wrong_call_is_refused(arguments, said, capsys):
+    try:
+        status = cli.main([*arguments, "--target", "cpu", "--repo", str(ROOT)])
+    except SystemExit as stopped:
+        status = stopped.code
+    assert status == 2
+    assert said in capsys.readouterr().err
+
+
+def test_another_folder_is_left_alone(tmp_path, capsys):
+    (tmp_path / "thesis.tex").write_text("years of work")
+    case = CASE.replace("(", r"\(").replace(")", r"\)")
+    assert cli.main(["repro", case, "--target", "cpu", "--out", str(tmp_path), "--repo", str(ROOT), "--no-run"]) == 2
+    assert "another folder with --out" in capsys.readouterr().err
+    assert [file.name for file in tmp_path.iterdir()] == ["thesis.tex"]
+
+
+def test_the_interval_holds_the_median_with_95_percent(written):
+    interval = runpy.run_path(str(written / "repro.py"), run_name="repro")["interval"]
+
+    @given(st.lists(st.floats(0.5, 2.0), min_size=1, max_size=60))
+    def holds(ratios):
+        middle, low, high = interval(ratios)
+        assert low <= middle <= high
+
+    holds()
+    # 20 values: the 6th and the 15th, P(outside) = 2 * P(Bin(20, 1/2) <= 5) = 4.1 %
+    assert interval(list(range(20)))[1:] == (5, 14)

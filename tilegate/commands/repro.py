@@ -1,0 +1,123 @@
+"""`tilegate repro`: a folder that shows a case's speed and error with torch and tilelang alone."""
+
+from __future__ import annotations
+
+import argparse
+import hashlib
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from tilegate import files, invocation
+from tilegate.evidence import repro
+from tilegate.evidence.cases import Side, asked
+from tilegate.files import UsageError
+from tilegate.measuring import device_lock, trees
+from tilegate.progress import Reporter
+from tilegate.protocol import TARGETS
+
+EXIT_DONE, EXIT_WRONG = 0, 3
+_TIMEOUT = 3600.0  # seconds
+
+_DESCRIPTION = """\
+Write a folder that anybody with torch and tilelang can run: one script, the kernel's own source, inputs and a float64
+reference, the environment, and a README with what was seen here. With --base both kernels take turns, and the ratio of their
+times is shown with its interval.
+
+examples:
+  tilegate repro "latency_forward('prefill-7b-b4-s4096', 'adaptive')"      the files as they are
+  tilegate repro 's4096.*adaptive' --base main --lengths 1024,4096,16384
+  tilegate repro 's4096.*adaptive' --no-run --out repro              write it, and run it elsewhere
+"""
+_EPILOG = "exit code: 0 done, 2 usage error, 3 a result is wrong"
+
+
+def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    """Add `tilegate repro` to the command line."""
+    parser = subparsers.add_parser(
+        "repro",
+        help="write a folder that reproduces a case with torch and tilelang alone",
+        description=_DESCRIPTION,
+        epilog=_EPILOG,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("case", metavar="CASE", help="an expression that is found in the id of exactly one case")
+    parser.add_argument("--rev", default=trees.WORKTREE, metavar="REV", help="the revision (default: WORKTREE)")
+    parser.add_argument("--base", metavar="REV", help="the revision whose kernel takes turns with it")
+    parser.add_argument("--lengths", type=_lengths, default=[], metavar="LIST", help="default: up to the case's own")
+    parser.add_argument("--rounds", type=int, default=20, metavar="N", help="launches of each kernel (default: 20)")
+    parser.add_argument(
+        "--target", choices=("auto", *TARGETS), default="auto", help="default: the GPU that torch finds"
+    )
+    parser.add_argument("--out", type=Path, metavar="DIR", help="the folder (default: one in .tilegate)")
+    parser.add_argument("--no-run", action="store_true", help="only write it")
+    parser.add_argument("--repo", type=Path, default=Path(), metavar="DIR", help="the repository (default: this one)")
+
+
+def run(args: argparse.Namespace) -> int:
+    """Carry out `tilegate repro`; return the exit code. Raises UsageError."""
+    if args.rounds < 1:
+        raise UsageError(f"--rounds {args.rounds}: at least one launch is needed")
+    reporter, target = Reporter(), invocation.target_named(args.target)
+    repository = trees.open_repository(args.repo.resolve())
+    wanted = {**({"base": args.base} if args.base else {}), "head": args.rev}
+    with tempfile.TemporaryDirectory(prefix="tilegate-repro-") as scratch, reporter.phase("repro", 2) as phase:
+        phase.doing("asking the suite")
+        sides = asked(repository, wanted, args.case, Path(scratch), target=target, lengths=args.lengths)
+        case = sides["head"].case
+        folder = args.out or invocation.default_folder(
+            repository, f"repro-{sides['head'].revision.short}-{hashlib.sha256(case.encode()).hexdigest()[:8]}"
+        )
+        _refuse(folder)
+        revisions = {role: side.revision.short for role, side in sides.items()}
+        repro.write(folder, case, _described(sides), target=target, revisions=revisions, rounds=args.rounds)
+        phase.done("written")
+        status = EXIT_DONE
+        if not args.no_run:
+            phase.doing("running it")
+            with device_lock.hold(target, wait=True, who=f"tilegate repro {args.case}", say=reporter.note):
+                status = _run(folder)
+        results = repro.load_results(folder)
+        text = repro.readme(case, revisions, files.load_json(folder / "environment.json"), results)
+        files.write_text(folder / "README.md", text)
+        phase.done("seen")
+    reporter.note(f"reproduction: {folder / 'README.md'}")
+    return status
+
+
+def _run(folder: Path) -> int:
+    command = [sys.executable, "-P", "repro.py", "--json", repro.RESULTS]
+    try:
+        done = subprocess.run(command, cwd=folder, timeout=_TIMEOUT, check=False, stdin=subprocess.DEVNULL)
+    except subprocess.TimeoutExpired:
+        raise UsageError(
+            f"repro.py took longer than {_TIMEOUT:.0f} s; --lengths asks for fewer, --no-run only writes"
+        ) from None
+    results = repro.load_results(folder)
+    if results is None:
+        raise UsageError(f"repro.py ended with status {done.returncode} and left no results; its output says why")
+    shutil.rmtree(folder / "__pycache__", ignore_errors=True)
+    return EXIT_WRONG if results["wrong"] else EXIT_DONE
+
+
+def _described(sides: Mapping[str, Side]) -> dict[str, Mapping[str, Any]]:
+    return {role: side.answer for role, side in sides.items()}
+
+
+def _refuse(folder: Path) -> None:
+    if folder.exists() and any(folder.iterdir()) and not (folder / "repro.py").is_file():
+        raise UsageError(f"{folder} holds something else; name another folder with --out")
+
+
+def _lengths(text: str) -> list[int]:
+    try:
+        lengths = [int(part) for part in text.split(",")]
+    except ValueError:
+        lengths = []
+    if not lengths or not all(0 < length <= 1 << 20 for length in lengths):
+        raise argparse.ArgumentTypeError(f"{text!r} is no list of lengths such as 1024,4096")
+    return lengths

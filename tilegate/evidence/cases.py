@@ -1,0 +1,90 @@
+"""One case of a suite at one or two revisions: which one an expression names, and what its suite says of it."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from tilegate.files import UsageError
+from tilegate.measuring import trees
+from tilegate.measuring.session import Crew, Worker, WorkerError
+from tilegate.measuring.staging import staged
+from tilegate.protocol import is_call
+
+_MOST_NAMES = 10
+
+
+@dataclass(frozen=True)
+class Side:
+    """A case at one revision.
+
+    Attributes:
+        revision: which.
+        case: its id.
+        answer: what the suite's `reproduction` returned.
+    """
+
+    revision: trees.Revision
+    case: str
+    answer: Mapping[str, Any]
+
+
+def one_case(worker: Worker, pattern: str) -> dict[str, Any]:
+    """Return the catalogue's entry of the kernel case that `pattern` is, or the one in whose id it is found.
+
+    Raises:
+        UsageError: none or several are; names some.
+        WorkerError: the suite cannot be loaded.
+    """
+    known = {case["id"]: case for case in worker.catalogue()["cases"] if not is_call(case["benchmark"])}
+    try:
+        names = [name for name in known if pattern == name] or [name for name in known if re.search(pattern, name)]
+    except re.error as error:
+        raise UsageError(f"{pattern!r} is not a regular expression: {error}") from None
+    if len(names) == 1:
+        found: dict[str, Any] = known[names[0]]
+        return found
+    some = names[:_MOST_NAMES] or list(known)[:_MOST_NAMES]
+    what = f"{len(names)} cases match" if names else "no case matches; some that there are"
+    rest = len(names or known) - len(some)
+    raise UsageError("\n  ".join([f"{pattern!r}: {what}:", *some, *([f"and {rest} more"] if rest else [])]))
+
+
+def asked(
+    repository: trees.Repository,
+    wanted: Mapping[str, str],
+    pattern: str,
+    scratch: Path,
+    *,
+    target: str,
+    lengths: Sequence[int],
+) -> dict[str, Side]:
+    """Ask the suite of the first revision for its `reproduction` of a case, with the package of each.
+
+    Args:
+        repository, wanted: revisions by role, "base" first if there is one.
+        pattern: see `one_case`.
+        scratch: an existing folder.
+        target: "cpu", "cuda" or "hip".
+        lengths: see docs/protocol.md, `reproduction`.
+
+    Raises:
+        UsageError: there is no such case, or its suite has no reproduction.
+    """
+    revisions = {role: trees.resolve(repository, rev, scratch / f"objects-{role}") for role, rev in wanted.items()}
+    suite = next(iter(revisions.values()))
+    sides = {}
+    for role, revision in revisions.items():
+        stage, config = staged(repository, revision, suite, scratch / role / "stage", target=target, tier="full")
+        with Crew({stage.name: stage}, scratch / role / "logs", config, label="repro") as crew:
+            try:
+                worker = crew.worker(stage.name)
+                case = str(one_case(worker, pattern)["id"])
+                answer = worker.request("reproduction", config.compile_timeout, case=case, lengths=list(lengths))
+            except WorkerError as error:
+                raise UsageError(f"{revision.rev}: {pattern!r} cannot be reproduced: {error.message}") from None
+        sides[role] = Side(revision, case, answer)
+    return sides
