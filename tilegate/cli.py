@@ -27,6 +27,7 @@ _COMMANDS = {
     "environment": "show this machine as an issue needs it, without anything private",
     "repro": "write a folder that reproduces a case with torch and tilelang alone",
     "profile": "read hardware counters of one case, by ncu or rocprofv3",
+    "report": "write the report that an upstream project asks for",
     "ci": "what GitHub's workflows do: plan, run, report, publish, triage",
     "isa": "show what the compiler made of every kernel, for chips that need not be here",
     "emulate": "execute kernels for chips that are not here, and check what they compute",

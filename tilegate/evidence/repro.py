@@ -42,6 +42,7 @@ def write(
     head = sides["head"]
     settings: dict[str, JSON] = {
         "case": case,
+        "revisions": dict(revisions),
         "device": head["device"],
         "dialect": head["dialect_name"],
         "lengths": [str(length) for length in head["lengths"]],

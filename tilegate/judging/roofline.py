@@ -52,6 +52,14 @@ PEAKS = (
 _OTHER_CLOCK = " HF"  # ends the name of variants whose figures no document gives: "AMD Instinct MI300X HF"
 
 
+def peak_of(environment: Mapping[str, Any]) -> Peak | None:
+    """Return the peaks of a run's device (`environment` as in `floor`), None if no document gives them."""
+    device = environment.get("device")
+    name = device.get("name") if isinstance(device, Mapping) else None
+    known = isinstance(name, str) and not name.endswith(_OTHER_CLOCK)
+    return next((p for p in PEAKS if known and str(name).startswith(p.device)), None)
+
+
 def floor(work: Mapping[str, float] | None, environment: Mapping[str, Any]) -> float:
     """Return the seconds below which no launch can be; 0 if its work or its device is not known.
 
@@ -59,10 +67,7 @@ def floor(work: Mapping[str, float] | None, environment: Mapping[str, Any]) -> f
         work: flops and bytes of one launch, either or both.
         environment: of the run (tilegate.measuring.environment.describe).
     """
-    device = environment.get("device")
-    name = device.get("name") if isinstance(device, Mapping) else None
-    known = isinstance(name, str) and not name.endswith(_OTHER_CLOCK)
-    peak = next((p for p in PEAKS if known and str(name).startswith(p.device)), None)
+    peak = peak_of(environment)
     if peak is None or not work:
         return 0.0
     through_memory = max(0.0, work.get("bytes", 0.0) - peak.cache)

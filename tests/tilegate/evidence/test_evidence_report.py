@@ -1,0 +1,126 @@
+"""`tilegate report`: everything in it comes from stored results, and what is missing is named."""
+
+import json
+import re
+from pathlib import Path
+
+import pytest
+
+from tilegate import cli, files
+from tilegate.evidence import figures, upstream
+from tilegate.evidence.upstream import Material
+from tilegate.judging.judge import judge
+
+ROOT = Path(__file__).parents[3]
+SAMPLES = ROOT / "docs" / "examples" / "h200-gate" / "samples.json"
+CASE = "attention.Forward.latency_forward('prefill-7b-b4-s4096', 'adaptive')"
+ENVIRONMENT = {"device": {"name": "NVIDIA H200"}, "versions": {"torch": "2.11.0+cu130", "tilelang": "0.1.15"}}
+
+
+def row(length, base, head, low=None, high=None):
+    ratio = head / base
+    return {
+        "length": length, "base_us": base, "base_TFLOP/s": 400.0, "base_error": 0.3, "head_us": head, "head_TFLOP/s": 500.0,
+        "head_error": 0.25, "ratio": [ratio, low or ratio, high or ratio],
+    }  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def verdict():
+    return judge(files.load_samples(SAMPLES))
+
+
+@pytest.fixture
+def reproduced(verdict):
+    revisions = {role: verdict[role]["commit"][:12] for role in ("base", "head")}
+    settings = {"case": CASE, "lengths": ["1024", "4096"], "revisions": revisions}
+    results = {"rows": [row(1024, 40.0, 35.0), row(4096, 300.0, 250.0, 0.82, 0.85)], "wrong": False}
+    return {"settings": settings, "environment": ENVIRONMENT, "results": results}
+
+
+def headings(text):
+    return re.findall(r"^## (.*)$", text, re.MULTILINE)
+
+
+def test_nothing_is_invented():
+    for kind in upstream.KINDS:
+        text = upstream.render(kind, "Slow", Material())
+        parts = text.split("\n## ")[1:]
+        assert parts
+        assert all("**Missing**: " in part and "`" in part for part in parts), kind
+        assert not re.search(r"\d+(\.\d+)? (us|ms|%|TFLOP)", text)
+
+
+def test_a_pull_request(reproduced, verdict):
+    text = upstream.render("pr", "Faster", Material(reproduced, verdict, log=("abc1234 Choose other tiles",)))
+    assert headings(text) == [
+        "What is slow", "Cause", "Change", "Latency and throughput by length", "Hardware counters", "Other architectures",
+        "Correctness", "Environment", "How to reproduce",
+    ]  # fmt: skip
+    assert "16.7% faster (95 %: -18.0% to -15.0%)" in text
+    assert "`tile.block_m 192 -> 128`" in text  # a cause of this case
+    assert "`tile.block_m 128 -> 64`" not in text  # and not of another
+    assert "abc1234 Choose other tiles" in text
+    assert "python repro.py --lengths 1024,4096" in text
+    assert text.count("**Missing**") == 2  # counters, other architectures
+
+
+def test_a_wrong_result_is_said_to_be_wrong(reproduced):
+    reproduced["results"]["wrong"] = True
+    text = upstream.render("issue", "Slow", Material(reproduced))
+    assert "**WRONG**" in text
+    assert "**A result is wrong.**" in text
+
+
+def test_a_release_lists_all_cases(verdict):
+    text = upstream.render("release", "0.3", Material(verdict=verdict))
+    assert text.count("| `attention.") == sum(
+        case["ratio"] is not None and case["role"] == "gated" for case in verdict["cases"].values()
+    )
+
+
+def test_results_of_two_machines_do_not_stand_in_one_report(reproduced, verdict):
+    assert upstream.disagreement(Material(reproduced, verdict)) is None
+    other = {**reproduced, "environment": {"device": {"name": "NVIDIA H100"}}}
+    assert "different devices" in str(upstream.disagreement(Material(other, verdict)))
+    revisions = {"base": "0" * 12, "head": verdict["head"]["commit"][:12]}
+    other = {**reproduced, "settings": {**reproduced["settings"], "revisions": revisions}}
+    assert "another base" in str(upstream.disagreement(Material(other, verdict)))
+
+
+def test_the_command(reproduced, verdict, tmp_path, capsys):
+    for name in ("settings", "environment", "results"):
+        (tmp_path / "repro").mkdir(exist_ok=True)
+        (tmp_path / "repro" / f"{name}.json").write_text(json.dumps(reproduced[name]))
+    files.write_json(tmp_path / "gate" / "verdict.json", verdict)
+    out = tmp_path / "out"
+    call = ["report", "pr", "--repro", str(tmp_path / "repro"), "--gate", str(tmp_path / "gate"), "--out", str(out)]
+    assert cli.main(call) == 0
+    text = (out / "report.md").read_text()
+    if figures.available():
+        assert "![latency and throughput over length](lengths.svg)" in text
+        assert {"lengths.svg", "lengths.png"} <= {file.name for file in out.iterdir()}
+    else:
+        assert "tilekernels[report]" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["report", "pr"], "nothing to report"),
+        (["report", "pr", "--gate", "/nowhere"], "has no verdict.json"),
+        (["report", "pr", "--gate", "/nowhere", "--base", "main"], "go together"),
+    ],
+)
+def test_a_wrong_call_is_refused(arguments, said, capsys):
+    assert cli.main(arguments) == 2
+    assert said in capsys.readouterr().err
+
+
+@pytest.mark.skipif(not figures.available(), reason=f"matplotlib is not installed: {figures.INSTALL}")
+def test_a_roofline_needs_a_chip_whose_peaks_are_known(tmp_path):
+    case = {"head_seconds": 1e-3, "work": {"flops": 5e11, "bytes": 1e8}}
+    known = {"environment": {"device": {"name": "NVIDIA H200"}}, "cases": {"a": case}}
+    assert [file.suffix for file in figures.roofline(known, tmp_path / "roofline")] == [".svg", ".png"]
+    assert figures.roofline({**known, "environment": {"device": {"name": "NVIDIA B200"}}}, tmp_path / "x") == []
+    assert figures.roofline({**known, "cases": {"a": {"head_seconds": 1e-3}}}, tmp_path / "x") == []

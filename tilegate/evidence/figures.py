@@ -1,0 +1,101 @@
+"""Figures of a report, as SVG and PNG: latency and rate over length, and the roofline. Drawn by matplotlib, an extra."""
+
+from __future__ import annotations
+
+import importlib.util
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from tilegate.evidence.upstream import lengths_and_times
+from tilegate.judging.roofline import Peak, peak_of
+
+INSTALL = "pip install 'tilekernels[report]'"
+_COLOURS = {"base": "#0072B2", "head": "#D55E00"}  # Okabe and Ito: told apart without colour vision, and by their marks
+_MARKS = {"base": "o", "head": "s"}
+
+
+def available() -> bool:
+    """Return whether matplotlib is installed."""
+    return importlib.util.find_spec("matplotlib") is not None
+
+
+def lengths(results: Mapping[str, Any], stem: Path) -> list[Path]:
+    """Draw latency and rate over length; return the files written: `stem`.svg and .png.
+
+    Args:
+        results: of repro.py.
+        stem: the files' path without ending.
+    """
+    rows = lengths_and_times(results)
+    unit = next(key.partition("_")[2] for key in results["rows"][0] if key.startswith("head_") and "/s" in key)
+    figure, (latency, rate) = _subplots(2)
+    for side in rows[0][1]:
+        style = {"color": _COLOURS[side], "marker": _MARKS[side], "label": side}
+        latency.plot([length for length, _ in rows], [times[side] for _, times in rows], **style)
+        rate.plot(
+            [row["length"] for row in results["rows"]], [row[f"{side}_{unit}"] for row in results["rows"]], **style
+        )
+    for axis, title in ((latency, "latency, us"), (rate, unit)):
+        axis.set_xscale("log", base=2)
+        axis.set_xlabel("length")
+        axis.set_title(title)
+        axis.set_xticks([length for length, _ in rows], [f"{length:,}" for length, _ in rows], rotation=45)
+        axis.grid(alpha=0.3)
+        axis.legend()
+    latency.set_yscale("log")
+    return _save(figure, stem)
+
+
+def roofline(verdict: Mapping[str, Any], stem: Path) -> list[Path]:
+    """Draw each timed case of a verdict under its device's roofline; nothing if the chip's peaks or the work are not known.
+
+    Args:
+        verdict: of a gate.
+        stem: the files' path without ending.
+    """
+    peak = peak_of(verdict["environment"])
+    points = list(_points(verdict))
+    if peak is None or not points:
+        return []
+    figure, (axis,) = _subplots(1)
+    balance = peak.flops / peak.bandwidth
+    left, right = min(x for _, x, _ in points) / 2, max(2 * balance, 2 * max(x for _, x, _ in points))
+    axis.plot([left, balance, right], [left * peak.bandwidth / 1e12, peak.flops / 1e12, peak.flops / 1e12], color="0.4")
+    axis.scatter([x for _, x, _ in points], [y for _, _, y in points], color=_COLOURS["head"], marker="s", s=18)
+    axis.set(xscale="log", yscale="log", xlabel="operations a byte", ylabel="TFLOP/s", title=_title(peak))
+    axis.grid(alpha=0.3)
+    return _save(figure, stem)
+
+
+def _title(peak: Peak) -> str:
+    return f"{peak.device}: bounds of the fastest number format and of memory"
+
+
+def _points(verdict: Mapping[str, Any]) -> Sequence[tuple[str, float, float]]:
+    return [
+        (name, case["work"]["flops"] / case["work"]["bytes"], case["work"]["flops"] / case["head_seconds"] / 1e12)
+        for name, case in verdict["cases"].items()
+        if case["head_seconds"] and {"flops", "bytes"} <= case.get("work", {}).keys()
+    ]
+
+
+def _subplots(count: int) -> Any:
+    import matplotlib as mpl  # noqa: PLC0415 - an extra
+
+    mpl.use("svg")  # no display is needed
+    import matplotlib.pyplot as plt  # noqa: PLC0415
+
+    figure, axes = plt.subplots(1, count, figsize=(5.2 * count, 4.0), squeeze=False, layout="constrained")
+    return figure, axes[0]
+
+
+def _save(figure: Any, stem: Path) -> list[Path]:
+    import matplotlib.pyplot as plt  # noqa: PLC0415
+
+    stem.parent.mkdir(parents=True, exist_ok=True)
+    files = [stem.with_name(f"{stem.name}.{ending}") for ending in ("svg", "png")]
+    for file in files:
+        figure.savefig(file, dpi=130, metadata={"Date": None} if file.suffix == ".svg" else None)
+    plt.close(figure)
+    return files
