@@ -14,7 +14,10 @@ import secrets
 import stat
 from importlib import resources
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any, NoReturn, cast
+
+from tilegate.schemas.samples import Samples
+from tilegate.schemas.verdict import Verdict
 
 SAMPLES_SCHEMA = "samples-1.json"
 VERDICT_SCHEMA = "verdict-1.json"
@@ -107,7 +110,7 @@ def _without_waiting(path: str, flags: int) -> int:
     return os.open(path, flags | os.O_NONBLOCK)  # a named pipe that nobody writes to would wait forever
 
 
-def load_samples(path: Path, *, max_bytes: int = MAX_BYTES) -> dict[str, Any]:
+def load_samples(path: Path, *, max_bytes: int = MAX_BYTES) -> Samples:
     """Read a samples file and check it against its schema.
 
     Returns:
@@ -122,17 +125,17 @@ def load_samples(path: Path, *, max_bytes: int = MAX_BYTES) -> dict[str, Any]:
         check_samples(samples)
     except UsageError as error:
         raise UsageError(f"{path}: {error}") from None
-    return dict(samples)
+    return cast(Samples, samples)  # the schema is held against the type by a test
 
 
-def load_verdict(path: Path, *, max_bytes: int = MAX_BYTES) -> dict[str, Any]:
+def load_verdict(path: Path, *, max_bytes: int = MAX_BYTES) -> Verdict:
     """Read a verdict file and check it against its schema. Raises UsageError as `load_samples` does."""
     verdict = load_json(path, max_bytes=max_bytes)
     try:
         check(verdict, VERDICT_SCHEMA)
     except UsageError as error:
         raise UsageError(f"{path}: {error}") from None
-    return dict(verdict)
+    return cast(Verdict, verdict)
 
 
 def check_samples(samples: object) -> None:

@@ -10,10 +10,12 @@ import signal
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from types import FrameType
+from typing import Literal
 
 from tilegate import files
 from tilegate.files import UsageError
 from tilegate.measuring import environment, trees
+from tilegate.schemas.samples import Target
 
 _LONGEST_BUDGET = 10_000.0  # minutes; a week
 
@@ -44,7 +46,7 @@ def _named(path: str) -> str:
     return path if path.isprintable() else files.shown(path)
 
 
-def target_named(name: str) -> str:
+def target_named(name: Target | Literal["auto"]) -> Target:
     """Return the target that --target names; "auto" is the GPU that torch finds, else the CPU."""
     if name != "auto":
         return name

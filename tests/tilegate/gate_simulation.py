@@ -21,8 +21,8 @@ from pathlib import Path
 import numpy as np
 
 from tilegate.config import GateConfig
-from tilegate.judging import conclusion, decision, noise, stats
-from tilegate.judging.decision import Finding, Replicate
+from tilegate.judging import decision, noise, run_verdict, stats
+from tilegate.judging.decision import Outcome, Replicate
 
 DATA = Path(__file__).parents[1] / "data"
 # File, and which of the expected biases is that of launches timed so.
@@ -30,11 +30,11 @@ SOURCES = {"h200_pair_noise.json": "cuda", "h200_short_noise.json": "recorded"}
 CONFIG = GateConfig(package="mykernels", suite="benchmarks")
 
 VERDICTS = {
-    Finding.SLOWER: "regressed",
-    Finding.FASTER: "improved",
-    Finding.WARNING: "warning",
-    Finding.UNDECIDED: "inconclusive",
-    Finding.FAST_ENOUGH: "pass",
+    Outcome.SLOWER: "regressed",
+    Outcome.FASTER: "improved",
+    Outcome.WARNING: "warning",
+    Outcome.UNDECIDED: "inconclusive",
+    Outcome.FAST_ENOUGH: "pass",
 }
 
 # Where a stretch is longer than its replicate its pairs repeat. Told apart by this, which no rule can see, they are no
@@ -226,7 +226,7 @@ class _Run:
         faster = stats.benjamini_hochberg([e.p_faster for e in evidence.values()])
         verdicts = ["pass"] * len(self.which)
         for (i, e), p_slower, p_faster in zip(evidence.items(), slower, faster, strict=True):
-            verdicts[i] = VERDICTS[decision.conclude(e, self.config, p_slower, p_faster)]
+            verdicts[i] = VERDICTS[decision.outcome_of(e, self.config, p_slower, p_faster)]
         return Request(
             verdicts=Counter(verdicts[1:]),
             planted=verdicts[0],
@@ -275,10 +275,10 @@ def synthetic(effect: float, noise: float, runs: int, rng: np.random.Generator) 
                 ratios = pairs + rng.normal(0, bias) + math.log1p(effect)
                 stages[step.action].append(Replicate(ratios, tuple(i % 2 == 1 for i in range(step.pairs))))
         replicates += len(stages["confirm"])
-        found = Finding.FAST_ENOUGH
+        found = Outcome.FAST_ENOUGH
         if stages["confirm"]:
             e = decision.weigh_confirmation(stages["confirm"], CONFIG, bias)
-            found = decision.conclude(e, CONFIG, e.p_slower, e.p_faster)
+            found = decision.outcome_of(e, CONFIG, e.p_slower, e.p_faster)
         verdicts[VERDICTS[found]] += 1
     return verdicts, replicates / runs
 
@@ -323,13 +323,13 @@ def controls(
         known = {i: decision.weigh_confirmation(found, config, expected * scale) for i, found in confirmed.items()}
         slower, faster = (stats.holm([getattr(e, p) for e in known.values()]) for p in ("p_slower", "p_faster"))
         findings = {
-            i: decision.conclude(e, config, s, f) for (i, e), s, f in zip(known.items(), slower, faster, strict=True)
+            i: decision.outcome_of(e, config, s, f) for (i, e), s, f in zip(known.items(), slower, faster, strict=True)
         }
         evidence = [known.get(i) or decision.weigh_screen([s], config, expected * scale) for i, s in enumerate(screens)]
-        report = conclusion.control_report(
-            {str(i): conclusion.Control(e, config, findings.get(i)) for i, e in enumerate(evidence)}, config.alpha
+        report = run_verdict.control_test(
+            {str(i): run_verdict.Control(e, config, findings.get(i)) for i, e in enumerate(evidence)}, config.alpha
         )
-        invalid += conclusion.moved(report)
+        invalid += run_verdict.moved(report)
     return invalid / runs
 
 

@@ -21,6 +21,8 @@ from tilegate.isa import compare
 from tilegate.isa.survey import Survey
 from tilegate.judging import judge, noise, waivers
 from tilegate.judging.noise import NoiseProfile
+from tilegate.schemas.samples import Samples, SideName, Target, Tier
+from tilegate.schemas.verdict import Verdict
 from tilegate.showing import report
 from tilegate.showing.markup import code, prose
 
@@ -70,8 +72,8 @@ class Expected:
         cases: lists those that the base branch's suite has for that target and tier; asked only of samples that need it.
     """
 
-    target: str
-    tier: str
+    target: Target
+    tier: Tier
     arch: str
     machine: str
     today: datetime.date
@@ -155,11 +157,11 @@ def isa(bound: Bound, delivery: Delivery, expected: Expected, suite: Path) -> Fi
         return refusal(ISA, str(error), "failure")
     if surveys is None:
         return refusal(ISA, "the kernels were not compiled on the planning machine; its log says why")
-    standing = waivers.resolve(bound.waived, today=expected.today, allow_head=bound.waived_by is not None).about("isa")
-    pairs = tuple(compare.waived(pair, standing.counting) for pair in compare.pairs_of(*surveys))
-    verdict, _ = compare.conclude(pairs, bound.config.allow_removed, standing)
+    resolved = waivers.resolve(bound.waived, today=expected.today, allow_head=bound.waived_by is not None).about("isa")
+    pairs = tuple(compare.waived(pair, resolved.counting) for pair in compare.pairs_of(*surveys))
+    verdict, _ = compare.conclude(pairs, bound.config.allow_removed, resolved)
     title = f"`{bound.base[:12]}` -> `{bound.head[:12]}`, {expected.arch}"
-    summary = compare.render(pairs, verdict, title, standing)
+    summary = compare.render(pairs, verdict, title, resolved)
     return Finding(ISA, _CONCLUSIONS[verdict], f"Compiled kernels: {verdict}", summary)
 
 
@@ -180,19 +182,27 @@ def _unproven(check: str, bound: Bound) -> Finding | None:
     return None
 
 
-def _samples(bound: Bound, content: bytes, expected: Expected, changed: Sequence[str]) -> dict[str, Any]:
+def _samples(bound: Bound, content: bytes, expected: Expected, changed: Sequence[str]) -> Samples:
     """Return the samples if they are of what they must be of, and of all of it. Raises ForgedError."""
-    samples: dict[str, Any] = _json(content, SAMPLES_FILE)
+    samples: Samples = _json(content, SAMPLES_FILE)
     try:
         files.check_samples(samples)
     except UsageError as error:
         raise ForgedError(f"`{SAMPLES_FILE}` is not valid: {code(str(error))}") from None
-    for side, commit, tree in (("base", bound.base, bound.base_tree), ("head", bound.head, bound.head_tree)):
+    sides: tuple[tuple[SideName, str, str], ...] = (
+        ("base", bound.base, bound.base_tree),
+        ("head", bound.head, bound.head_tree),
+    )
+    for side, commit, tree in sides:
         if (samples[side]["commit"], samples[side]["tree"]) != (commit, tree):
             raise ForgedError(f"the samples are of another {side} than `{commit[:12]}`")
-    for key, wanted in (("target", expected.target), ("tier", expected.tier), ("filter", None)):
-        if samples[key] != wanted:
-            raise ForgedError(f"the samples have the {key} {code(str(samples[key]))}, not {code(str(wanted))}")
+    for key, has, wanted in (
+        ("target", samples["target"], expected.target),
+        ("tier", samples["tier"], expected.tier),
+        ("filter", samples["filter"], None),
+    ):
+        if has != wanted:
+            raise ForgedError(f"the samples have the {key} {code(str(has))}, not {code(str(wanted))}")
     device = samples["environment"].get("device")
     arch = device.get("arch") if isinstance(device, Mapping) else None
     if expected.target != "cpu" and arch != expected.arch:
@@ -211,9 +221,7 @@ def _samples(bound: Bound, content: bytes, expected: Expected, changed: Sequence
     return samples
 
 
-def _judge(
-    bound: Bound, samples: dict[str, Any], expected: Expected, profiles: Sequence[str]
-) -> tuple[Mapping[str, Any], str]:
+def _judge(bound: Bound, samples: Samples, expected: Expected, profiles: Sequence[str]) -> tuple[Verdict, str]:
     """Return the verdict, and a remark in Markdown. Raises ForgedError."""
     profile, remark = _noise(samples, profiles, expected.today)
     try:
@@ -230,9 +238,7 @@ def _judge(
     return verdict, remark
 
 
-def _noise(
-    samples: Mapping[str, Any], profiles: Sequence[str], today: datetime.date
-) -> tuple[NoiseProfile | None, str]:
+def _noise(samples: Samples, profiles: Sequence[str], today: datetime.date) -> tuple[NoiseProfile | None, str]:
     """Return the noise profile to judge by, and a remark if there is one that does not fit.
 
     It is ours, whatever the samples hold. They only say which of the last ones was there when they were measured.

@@ -13,6 +13,7 @@ from tilegate.ci.plan import suite_path
 from tilegate.config import load_config
 from tilegate.files import UsageError
 from tilegate.measuring.session import Crew, WorkerError, stage
+from tilegate.schemas.samples import Target, Tier
 
 
 @contextlib.contextmanager
@@ -26,7 +27,7 @@ def _without_token() -> Iterator[None]:
             os.environ[TOKEN_VARIABLE] = token
 
 
-def cases_of(checkout: Path, target: str, tier: str) -> tuple[str, ...]:
+def cases_of(checkout: Path, target: Target, tier: Tier) -> tuple[str, ...]:
     """Import the suite of a checkout in a process of its own, which needs no device; return the ids of its cases.
 
     Args:

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from tilegate.ci.github import Client
+from tilegate.schemas.verdict import Entry, Verdict
 from tilegate.showing.markup import change, code, duration
 
 LABEL = "tilegate-regression"
@@ -35,7 +36,7 @@ class Triage:
     closed: tuple[int, ...] = ()
 
 
-def publish(client: Client, verdict: Mapping[str, Any], base_name: str, url: str) -> Triage:
+def publish(client: Client, verdict: Verdict, base_name: str, url: str) -> Triage:
     """Open, update and close the issues of a verdict.
 
     Nothing is opened or closed where the machine, not a kernel, is in doubt: on a verdict of "environment-invalid", or
@@ -82,8 +83,8 @@ def _known(client: Client) -> dict[str, Any]:
     return found
 
 
-def _by_benchmark(cases: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
-    found: dict[str, dict[str, Any]] = {}
+def _by_benchmark(cases: Mapping[str, Entry]) -> dict[str, dict[str, Entry]]:
+    found: dict[str, dict[str, Entry]] = {}
     for name, case in cases.items():
         found.setdefault(name.partition("(")[0], {})[name] = case
     return found
@@ -94,7 +95,7 @@ def _marker(benchmark: str) -> str:
     return _MARKER.format(hashlib.sha256(benchmark.encode()).hexdigest()[:16])
 
 
-def _body(benchmark: str, cases: Mapping[str, Any], *, head: str, base_name: str, url: str) -> str:
+def _body(benchmark: str, cases: Mapping[str, Entry], *, head: str, base_name: str, url: str) -> str:
     bad = {name: case for name, case in cases.items() if case["verdict"] in _BAD}
     lines = [
         _marker(benchmark),
@@ -115,7 +116,7 @@ def _body(benchmark: str, cases: Mapping[str, Any], *, head: str, base_name: str
     return "\n".join(lines) + "\n"
 
 
-def _row(name: str, case: Mapping[str, Any]) -> Sequence[str]:
+def _row(name: str, case: Entry) -> Sequence[str]:
     causes = "; ".join(code(line, 120) for line in case.get("cause", [])[:2])
     times = (duration(case["base_seconds"]), duration(case["head_seconds"]), change(case["ratio"]))
     return case["verdict"], code(name), *times, causes or "-"

@@ -36,6 +36,7 @@ from tilegate.measuring.disturbance import Patience
 from tilegate.measuring.session import Crew, Stage, WorkerError, stage
 from tilegate.progress import Reporter
 from tilegate.protocol import TARGETS, TIERS
+from tilegate.schemas.samples import Target, Tier
 
 EXIT_OK, EXIT_NOTHING = 0, 4
 PARTIAL_SCHEMA = "tilegate-calibration/1"
@@ -147,7 +148,7 @@ def run(args: argparse.Namespace) -> int:
         revision = trees.resolve(repository, args.rev, scratch / "rev")
         config = load_config(trees.read_file(repository, revision, "pyproject.toml"))
         target = invocation.target_named(args.target)
-        tier = args.tier or ("smoke" if target == "cpu" else "pr")
+        tier: Tier = args.tier or ("smoke" if target == "cpu" else "pr")
         out = (args.out or invocation.default_folder(repository, f"noise-{target}.json")).resolve()
         described = {
             "tree": revision.tree,
@@ -160,7 +161,7 @@ def run(args: argparse.Namespace) -> int:
         exported = trees.export(repository, revision, [config.package.partition(".")[0], suite], trees.cache_folder())
         if not (exported / suite).is_dir():
             raise UsageError(f"{args.rev} does not have the suite {config.suite!r} that [tool.tilegate] names")
-        stages = {
+        stages: dict[str, Stage] = {
             side: stage(
                 scratch / "work" / side,
                 config,
@@ -263,7 +264,7 @@ def _catalogue(calibration: _Calibration, pattern: Any) -> dict[str, Any]:
             raise UsageError(f"the suite cannot be loaded: {error.message}") from None
     for module, failure in listed["broken"].items():
         calibration.reporter.note(f"left out: {module or 'the suite'} cannot be imported: {failure['message']}")
-    cases = {
+    cases: dict[str, Any] = {
         case["id"]: {"version": case["version"], "failure": None, "replicates": [], "same_layout": []}
         for case in listed["cases"]
         if pattern is None or pattern.search(case["id"])
@@ -311,7 +312,9 @@ def _start(calibration: _Calibration, names: Sequence[str], *, alike: bool) -> C
     started = time.monotonic()
     label = f"calibrate-{secrets.token_hex(4)}"
     seed, sides = secrets.randbits(48), layout.Layouts()
-    layouts = {side: sides.draw(seed, label, "both" if alike else side) for side in duet.SIDES}
+    layouts: dict[str, layout.Layout] = {
+        side: sides.draw(seed, label, "both" if alike else side) for side in duet.SIDES
+    }
     crew = Crew(calibration.stages, calibration.logs, calibration.config, label=label, timed=True, layouts=layouts)
     crew.start()
     for answer in crew.precompile(dict.fromkeys(duet.SIDES, names)).values():
@@ -321,7 +324,7 @@ def _start(calibration: _Calibration, names: Sequence[str], *, alike: bool) -> C
     return crew
 
 
-def _turns(result: Mapping[str, Any], target: str) -> list[list[float]]:
+def _turns(result: duet.Result, target: Target) -> list[list[float]]:
     """Return order and seconds of both turns of each pair of `duet.measure` that nothing disturbed."""
     pairs = [pair for pair in result["pairs"] if "disturbed" not in pair]
     base, head = of_turns(pairs, target)

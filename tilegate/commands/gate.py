@@ -11,11 +11,9 @@ import json
 import shutil
 import sys
 import time
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
 
 from tilegate import files, invocation
 from tilegate.config import GateConfig, load_config, to_dict
@@ -29,6 +27,7 @@ from tilegate.measuring.budget import Budget
 from tilegate.measuring.session import Crew, Stage, stage
 from tilegate.progress import Phase, Reporter
 from tilegate.protocol import TARGETS, TIERS
+from tilegate.schemas.samples import Asked, Described, Environment, Target, Tier
 
 _DESCRIPTION = """\
 Measure the head against the base and judge every case. Suite and thresholds come from the base, so a change cannot
@@ -60,7 +59,7 @@ class Comparison:
         allow_head_waivers: those that only the head has count, too.
         noise: what calibration found out about this machine, if it was calibrated.
         emulate: execute changed kernels for chips that are not here.
-        asked: the other options of the command line that decide what a run gives or where it goes; "asked" of the samples.
+        asked: the options of the command line that decide what a run gives or where it goes; None: as by default.
     """
 
     base: trees.Revision
@@ -68,17 +67,17 @@ class Comparison:
     base_tree: Path
     head_tree: Path
     config: GateConfig
-    target: str
-    tier: str
+    target: Target
+    tier: Tier
     pattern: str | None
-    environment: Mapping[str, Any]
+    environment: Environment
     out: Path
     same_suite: bool
     waived: tuple[Waiver, ...] = ()
     allow_head_waivers: bool = False
     emulate: bool = True
     noise: NoiseProfile | None = None
-    asked: Mapping[str, Any] = field(default_factory=dict)
+    asked: Asked | None = None
 
     @property
     def arch(self) -> str | None:
@@ -91,11 +90,9 @@ class Comparison:
         """The chips whose changed kernels are executed before anything is timed; not the one that is here."""
         return tuple(arch for arch in self.config.emulate if arch != self.arch) if self.emulate else ()
 
-    def describe(self) -> dict[str, Any]:
+    def describe(self) -> Described:
         """Return the part of the samples document that is known before anything is measured."""
-        measured = {} if self.noise is None else {"noise_profile": noise.to_samples(self.noise, list(self.noise.cases))}
-        return {
-            **measured,
+        described: Described = {
             "base": {"rev": self.base.rev, "commit": self.base.commit, "tree": self.base.tree},
             "head": {"rev": self.head.rev, "commit": self.head.commit, "tree": self.head.tree},
             "target": self.target,
@@ -105,8 +102,11 @@ class Comparison:
             "environment": dict(self.environment),
             "waivers": [waiver.to_json() for waiver in self.waived],
             "allow_head_waivers": self.allow_head_waivers,
-            "asked": {"emulate": self.emulate, **self.asked},
+            "asked": self.asked or {"emulate": self.emulate},
         }
+        if self.noise is not None:
+            described["noise_profile"] = noise.to_samples(self.noise, list(self.noise.cases))
+        return described
 
 
 def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
@@ -229,7 +229,7 @@ def _prepare(args: argparse.Namespace, scratch: Path, phase: Phase) -> Compariso
     phase.done("revisions and settings")
     phase.doing("devices and versions")
     target = invocation.target_named(args.target)
-    tier = args.tier or ("smoke" if target == "cpu" else "pr")
+    tier: Tier = args.tier or ("smoke" if target == "cpu" else "pr")
     name = samples.folder_name((base.short, head.short, target, tier), args.bench)
     out = args.out or invocation.default_folder(repository, name)
     try:
@@ -267,9 +267,15 @@ def _prepare(args: argparse.Namespace, scratch: Path, phase: Phase) -> Compariso
     )
 
 
-def _asked(args: argparse.Namespace) -> dict[str, Any]:
-    paths = {name: str(path) for name in ("noise_profile", "out") if (path := getattr(args, name)) is not None}
-    return paths | ({} if args.budget is None else {"budget": args.budget})
+def _asked(args: argparse.Namespace) -> Asked:
+    asked: Asked = {"emulate": not args.no_emulate}
+    if args.budget is not None:
+        asked["budget"] = args.budget
+    if args.noise_profile is not None:
+        asked["noise_profile"] = str(args.noise_profile)
+    if args.out is not None:
+        asked["out"] = str(args.out)
+    return asked
 
 
 def _noise_profile(
@@ -277,7 +283,7 @@ def _noise_profile(
     repository: trees.Repository,
     base: trees.Revision,
     config: GateConfig,
-    described: Mapping[str, Any],
+    described: Environment,
 ) -> NoiseProfile | None:
     """Read the noise of this machine: from the file that the command line names, else from the one of the base.
 
@@ -320,7 +326,7 @@ def _measure(
         inspection.check(crew, record, comparison.config, reporter)
     rounds.run(rounds.Timing(record, comparison.config, comparison.target, stages, logs, reporter, budget))
     if slower := causes.unexplained(record):
-        sides = {name: stages[name] for name in duet.SIDES}
+        sides: dict[str, Stage] = {name: stages[name] for name in duet.SIDES}
         with record.timed("explain"), Crew(sides, logs, comparison.config, label="explain") as crew:
             causes.attach(crew, record, slower, comparison.arch, reporter)
             if comparison.emulate:

@@ -33,6 +33,7 @@ from tilegate.measuring.session import Crew, Stage, WorkerError
 from tilegate.measuring.staging import staged
 from tilegate.progress import Reporter
 from tilegate.protocol import JSON, TARGETS, Artifact
+from tilegate.schemas.samples import Target
 from tilegate.showing.markup import code, plain
 
 SCHEMA = "tilegate-profile/1"
@@ -105,7 +106,7 @@ def run(args: argparse.Namespace) -> int:
     return EXIT_DONE
 
 
-def _profile(args: argparse.Namespace, target: str, reporter: Reporter) -> tuple[dict[str, _Side], str, Path]:
+def _profile(args: argparse.Namespace, target: Target, reporter: Reporter) -> tuple[dict[str, _Side], str, Path]:
     repository = trees.open_repository(args.repo.resolve())
     arch = str(_mapping(describe(target)["device"]).get("arch"))
     wanted = {**({"base": args.base} if args.base else {}), "head": args.rev}

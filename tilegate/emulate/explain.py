@@ -10,7 +10,6 @@ import contextlib
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
 
 from tilegate import emulator
 from tilegate.emulate.compare import changes
@@ -23,6 +22,7 @@ from tilegate.measuring.samples import Record
 from tilegate.measuring.session import Stage
 from tilegate.progress import Reporter
 from tilegate.protocol.selection import EMULATED
+from tilegate.schemas.samples import Case
 
 RUN_SECONDS = 120.0  # for all cases together
 _MOST_LINES = 4  # of a case; schemas/samples-1.json allows 20 in all, of which `tilegate.measuring.causes` takes 12
@@ -67,7 +67,7 @@ def attach(
 
 
 def _lines(
-    sides: Sequence[Lowering], cases: Mapping[str, Any], names: Sequence[str], arch: str, store: Store
+    sides: Sequence[Lowering], cases: Mapping[str, Case], names: Sequence[str], arch: str, store: Store
 ) -> Iterator[tuple[str, list[str]]]:
     deadline = time.monotonic() + RUN_SECONDS
     ids = [{case: id for id, cases in side.configurations(arch).items() for case in cases} for side in sides]

@@ -9,7 +9,6 @@ import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
 
 from tilegate import emulator
 from tilegate.emulate import excerpt
@@ -26,6 +25,7 @@ from tilegate.measuring.samples import Record
 from tilegate.measuring.session import Stage
 from tilegate.progress import Reporter
 from tilegate.protocol import Artifact, digest
+from tilegate.schemas.samples import EmulatedChip, EmulatedFailure, EmulatedKernel, EmulatedSide
 
 _MOST_FINDINGS = 10  # of a kernel; schemas/samples-1.json allows 20
 _LONGEST = 4000  # characters of a message; the schema allows 10,000
@@ -90,8 +90,8 @@ def enter(
         for name in broken.cases:
             case = record.cases.get(name)
             if case is not None and case["head"]["status"] == "ok":
-                failure = {"kind": "emulation", "message": broken.message, "log": None}
-                case["head"] |= {"status": "failed", "failure": failure}
+                case["head"]["status"] = "failed"
+                case["head"]["failure"] = {"kind": "emulation", "message": broken.message, "log": None}
     record.save()
 
 
@@ -100,12 +100,13 @@ def for_amd(stage: Stage) -> Stage:
     return replace(stage, target="hip", tier="full")
 
 
-def _of_a_chip(before: Lowering | None, after: Lowering, arch: str, means: _Means) -> dict[str, Any]:
-    result: dict[str, Any] = {"note": None, "unchanged": 0, "unselected": 0, "kernels": {}}
+def _of_a_chip(before: Lowering | None, after: Lowering, arch: str, means: _Means) -> EmulatedChip:
+    result: EmulatedChip = {"note": None, "unchanged": 0, "unselected": 0, "kernels": {}}
     try:
         emulator.prepare(emulator.toolchain())
     except emulator.ToolchainMissing as error:
-        return {**result, "note": str(error)}
+        result["note"] = str(error)
+        return result
     sides = [lowering for lowering in (before, after) if lowering is not None]
     if len({hash_of_files(lowering.stage.package_root) for lowering in sides}) == len(sides) - 1 > 0:
         return result  # not a byte of the package differs
@@ -117,7 +118,8 @@ def _of_a_chip(before: Lowering | None, after: Lowering, arch: str, means: _Mean
     try:
         head = _generate(after, arch, means)
     except LoweringError as error:
-        return {**result, "note": f"its kernels could not be listed at the head ({error.kind}): {error}"[:_LONGEST]}
+        result["note"] = f"its kernels could not be listed at the head ({error.kind}): {error}"[:_LONGEST]
+        return result
     try:
         base = None if before is None else _generate(before, arch, means)
     except LoweringError:  # then the head has no base to blame
@@ -126,7 +128,7 @@ def _of_a_chip(before: Lowering | None, after: Lowering, arch: str, means: _Mean
     result["unchanged"] = len(head.generated) - len(changed)
     result["unselected"] = head.unselected
 
-    def look(id: str) -> dict[str, Any]:
+    def look(id: str) -> EmulatedKernel:
         found = _execute(head, arch, id, means)
         old = None
         # As in a check of timed results: is it the head's doing?
@@ -142,7 +144,7 @@ def _of_a_chip(before: Lowering | None, after: Lowering, arch: str, means: _Mean
     return result
 
 
-def _show_changes(found: dict[str, Any], base: object, head: object) -> None:
+def _show_changes(found: EmulatedSide, base: object, head: object) -> None:
     """Add what differs in the source to the first finding if none has a line of it."""
     findings = found["findings"]
     if isinstance(base, tuple) and isinstance(head, tuple) and excerpt.wanted_for(one["kind"] for one in findings):
@@ -177,16 +179,16 @@ def _same(one: object, other: object) -> bool:
     return isinstance(one, tuple) and isinstance(other, tuple) and digest(one) == digest(other)
 
 
-def _execute(side: _Side, arch: str, id: str, means: _Means) -> dict[str, Any]:
+def _execute(side: _Side, arch: str, id: str, means: _Means) -> EmulatedSide:
     made = side.generated[id]
     if isinstance(made, LoweringError):
         return _plain(Kernel(id, (), failure=(made.kind, str(made))))
     return _plain(execute(side.lowering, Wanted(arch, id, (), made), means.store, thorough=1, deadline=means.deadline))
 
 
-def _plain(kernel: Kernel) -> dict[str, Any]:
+def _plain(kernel: Kernel) -> EmulatedSide:
     """Return what the samples hold of a kernel: each different finding once."""
-    failure = None
+    failure: EmulatedFailure | None = None
     if kernel.failure is not None:
         failure = {"kind": kernel.failure[0], "message": kernel.failure[1][:_LONGEST]}
     return {

@@ -10,9 +10,10 @@ from typing import Any
 
 from tilegate.files import UsageError
 from tilegate.measuring import trees
-from tilegate.measuring.session import Crew, Worker, WorkerError
+from tilegate.measuring.session import Crew, ListedCase, Worker, WorkerError
 from tilegate.measuring.staging import staged
 from tilegate.protocol import is_call
+from tilegate.schemas.samples import Target
 
 _MOST_NAMES = 10
 
@@ -32,7 +33,7 @@ class Side:
     answer: Mapping[str, Any]
 
 
-def one_case(worker: Worker, pattern: str) -> dict[str, Any]:
+def one_case(worker: Worker, pattern: str) -> ListedCase:
     """Return the catalogue's entry of the kernel case that `pattern` is, or the one in whose id it is found.
 
     Raises:
@@ -45,8 +46,7 @@ def one_case(worker: Worker, pattern: str) -> dict[str, Any]:
     except re.error as error:
         raise UsageError(f"{pattern!r} is not a regular expression: {error}") from None
     if len(names) == 1:
-        found: dict[str, Any] = known[names[0]]
-        return found
+        return known[names[0]]
     some = names[:_MOST_NAMES] or list(known)[:_MOST_NAMES]
     what = f"{len(names)} cases match" if names else "no case matches; some that there are"
     rest = len(names or known) - len(some)
@@ -59,7 +59,7 @@ def asked(
     pattern: str,
     scratch: Path,
     *,
-    target: str,
+    target: Target,
     lengths: Sequence[int],
 ) -> dict[str, Side]:
     """Ask the suite of the first revision for its `reproduction` of a case, with the package of each.

@@ -22,7 +22,7 @@ from tilegate.isa.revision import EXIT_NOTHING, run_survey, toolchains_of
 from tilegate.isa.rules import INFO, Difference, compare, waive
 from tilegate.isa.survey import Survey, found
 from tilegate.judging import waivers
-from tilegate.judging.waivers import Standing, Waiver
+from tilegate.judging.waivers import ResolvedWaivers, Waiver
 from tilegate.lowering.lowering import Lowering
 from tilegate.lowering.revision import lowering_of
 from tilegate.lowering.store import default_store
@@ -35,7 +35,7 @@ _WORST_FIRST = (
     *("broken", "regressed", "inconclusive", "waived", "warning", "removed", "improved", "new", "pass", "unchanged"),
 )
 _LONGEST = 500  # characters of a message or an id
-_NO_WAIVERS = Standing()
+_NO_WAIVERS = ResolvedWaivers()
 _EXIT = {"broken": 3, "regressed": 1, "inconclusive": 4}
 
 
@@ -111,7 +111,7 @@ def run_diff(args: argparse.Namespace, today: datetime.date | None = None) -> in
             revisions[side] = trees.resolve(repository, getattr(args, side), Path(scratch, f"{side}-objects"))
         ours, theirs = (trees.file_if_any(repository, revision, waivers.FILE) for revision in revisions.values())
         brought = waivers.of_revisions(ours, theirs)
-        standing = waivers.resolve(brought, today=today or now.date(), allow_head=args.allow_head_waivers).about("isa")
+        resolved = waivers.resolve(brought, today=today or now.date(), allow_head=args.allow_head_waivers).about("isa")
 
         def lowering(side: str) -> contextlib.AbstractContextManager[Lowering]:
             return lowering_of(repository, revisions[side], revisions["base"], Path(scratch, side), store)
@@ -123,8 +123,8 @@ def run_diff(args: argparse.Namespace, today: datetime.date | None = None) -> in
             surveys["head"] = run_survey(after, toolchains, lambda arch, _: concerned(arch)[1], "head")
         allowed = load_config(trees.read_file(repository, revisions["base"], "pyproject.toml")).allow_removed
     compared = pairs_of(surveys["base"], surveys["head"])
-    pairs = tuple(waived(kept, standing.counting) for kept in compared if _matches(kept, args.bench))
-    verdict, status = conclude(pairs, allowed, standing)
+    pairs = tuple(waived(kept, resolved.counting) for kept in compared if _matches(kept, args.bench))
+    verdict, status = conclude(pairs, allowed, resolved)
     document = {
         "schema": SCHEMA,
         "tilegate": __version__,
@@ -133,13 +133,13 @@ def run_diff(args: argparse.Namespace, today: datetime.date | None = None) -> in
         "verdict": verdict,
         "exit_code": status,
         "waivers": {
-            group: [waiver.to_json() for waiver in getattr(standing, group)]
+            group: [waiver.to_json() for waiver in getattr(resolved, group)]
             for group in ("counting", "expired", "refused")
         },
         "toolchains": {arch: dict(identity) for arch, identity in surveys["base"].toolchains.items()},
         "pairs": [kept.to_json() for kept in pairs],
     }
-    report = render(pairs, verdict, f"{revisions['base'].short} -> {revisions['head'].short}", standing)
+    report = render(pairs, verdict, f"{revisions['base'].short} -> {revisions['head'].short}", resolved)
     if args.out:
         files.write_json(args.out / "isa.json", document)
         files.write_text(args.out / "isa.md", report)
@@ -194,27 +194,29 @@ def pairs_of(base: Survey, head: Survey) -> Iterator[Pair]:
             yield Pair(arch, before, after, cases, compare(*analyses))
 
 
-def conclude(pairs: tuple[Pair, ...], allowed: Sequence[str] = (), standing: Standing = _NO_WAIVERS) -> tuple[str, int]:
+def conclude(
+    pairs: tuple[Pair, ...], allowed: Sequence[str] = (), resolved: ResolvedWaivers = _NO_WAIVERS
+) -> tuple[str, int]:
     """Return the run's verdict and exit code: the worst of its pairs, and never a pass for nothing.
 
     Args:
         pairs: what was compared.
         allowed: the base's `allow_removed`, globs of cases that may lose their kernel.
-        standing: the waivers that speak of compiled code; an expired one never passes.
+        resolved: the waivers that speak of compiled code; an expired one never passes.
     """
     verdicts = {kept.difference.verdict for kept in pairs}
     # A case that lost its kernel is a hole in the comparison; a kernel that no case ran may go.
     lost = [case for kept in pairs if kept.difference.verdict == "removed" for case in kept.cases]
     if not all(any(fnmatch.fnmatchcase(case, glob) for glob in allowed) for case in lost):
         verdicts.add("inconclusive")
-    if standing.expired:
+    if resolved.expired:
         verdicts.add("inconclusive")
     if not pairs:
         return "inconclusive", EXIT_NOTHING
     return next(((v, _EXIT[v]) for v in _EXIT if v in verdicts), ("pass", 0))
 
 
-def render(pairs: tuple[Pair, ...], verdict: str, title: str, standing: Standing = _NO_WAIVERS) -> str:
+def render(pairs: tuple[Pair, ...], verdict: str, title: str, resolved: ResolvedWaivers = _NO_WAIVERS) -> str:
     """Return the report as Markdown: worst first, kernels without consequences only counted.
 
     Every string that comes from a revision is inside a code span.
@@ -224,9 +226,9 @@ def render(pairs: tuple[Pair, ...], verdict: str, title: str, standing: Standing
     lines.append(
         ", ".join(f"{counts[name]} {name}" for name in _WORST_FIRST if counts[name]) or "no kernel was compared"
     )
-    for waiver in standing.expired:
+    for waiver in resolved.expired:
         lines += ["", f"Waiver {prose(waiver.name)} expired on {waiver.expires}: renew or remove it."]
-    for waiver in standing.refused:
+    for waiver in resolved.refused:
         lines += [
             "",
             f"Waiver {prose(waiver.name)} is this change's own and does not count without --allow-head-waivers.",

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from typing import Any
+
+from tilegate.schemas.samples import Asked, SideName
+from tilegate.schemas.verdict import Entry, Judged, Next, Obstacle, RunVerdict
 
 _WORST = 3
 _SHORT = 12  # digits of a commit
 _LONGEST_PATTERN = 2000  # characters; a command line that nobody would copy helps nobody
 
 _AGAIN = "To see it on your machine:"
-_SENTENCES: Mapping[str, str] = {
+_SENTENCES: Mapping[RunVerdict, str] = {
     "pass": "Nothing to do.",
     "regressed": f"Make it faster, or waive it for a while in tilegate-waivers.toml. {_AGAIN}",
     "broken": f"Mend it before its speed matters. {_AGAIN}",
@@ -23,7 +25,7 @@ _SENTENCES: Mapping[str, str] = {
 
 
 # What keeps a case from being decided that no further measuring changes, what it means comes first.
-_OBSTACLES: Mapping[str, str] = {
+_OBSTACLES: Mapping[Obstacle, str] = {
     "times": (
         "These times cannot be: the launch did not do its work, or the clock was reached. Find out which before you trust a "
         f"number. {_AGAIN}"
@@ -34,19 +36,20 @@ _OBSTACLES: Mapping[str, str] = {
 }
 
 
-def worst(cases: Mapping[str, Mapping[str, Any]]) -> list[str]:
+def worst(cases: Mapping[str, Entry]) -> list[str]:
     """Return the ids of the cases that a reader should see first, at most three: broken, slower, undecided, warned of."""
     order = ("broken", "regressed", "inconclusive", "removed", "warning")
     found = [name for name, entry in cases.items() if entry["verdict"] in order]
     return sorted(found, key=lambda n: (order.index(cases[n]["verdict"]), -(cases[n]["ratio"] or 0.0)))[:_WORST]
 
 
-def advise(verdict: Mapping[str, Any], asked: Mapping[str, Any]) -> dict[str, Any]:
+def advise(verdict: Judged, asked: Asked | None, *, allow_head_waivers: bool) -> Next:
     """Return what to do.
 
     Args:
-        verdict: a verdict document, but for its "next".
-        asked: "allow_head_waivers", and the samples' "asked" if they have it: options with which the run was started.
+        verdict: the document so far.
+        asked: options with which the run was started, if the samples have them.
+        allow_head_waivers: one that they have elsewhere.
 
     Returns:
         ``{"advice": sentence, "command": argument list, or None where there is nothing to do}``. The command holds text
@@ -54,7 +57,7 @@ def advise(verdict: Mapping[str, Any], asked: Mapping[str, Any]) -> dict[str, An
     """
     state, cases = verdict["verdict"], verdict["cases"]
     sentence, names = _SENTENCES[state], worst(cases)
-    fresh = continues = False
+    fresh = continues = unlimited = False
     if state == "inconclusive":
         if verdict["finished"] is None:
             sentence, names, continues = "The same command continues where it stopped:", [], True
@@ -66,7 +69,7 @@ def advise(verdict: Mapping[str, Any], asked: Mapping[str, Any]) -> dict[str, An
             sentence, names, fresh = _OBSTACLES[obstacle], _held_up(cases, obstacle)[:_WORST], True
         elif verdict["out_of_time"]:
             sentence, names = "The same command with a larger --budget, or with none, continues:", []
-            asked, continues = {**asked, "budget": None}, True
+            unlimited = continues = True
         elif names:
             sentence, fresh = "Measure these again, on a quieter machine if there is one:", True
         else:
@@ -75,30 +78,31 @@ def advise(verdict: Mapping[str, Any], asked: Mapping[str, Any]) -> dict[str, An
         names, fresh = [], True
     if state == "pass":
         return {"advice": sentence, "command": None}
-    command = _command(verdict, names) + _options(asked, continues=continues)
+    command = _command(verdict, names) + _options(asked or {"emulate": True}, continues=continues, unlimited=unlimited)
+    command += ["--allow-head-waivers"] if allow_head_waivers else []
     return {"advice": sentence, "command": command + (["--fresh"] if fresh else [])}
 
 
-def _held_up(cases: Mapping[str, Mapping[str, Any]], obstacle: str) -> list[str]:
+def _held_up(cases: Mapping[str, Entry], obstacle: Obstacle) -> list[str]:
     return [name for name, entry in cases.items() if entry.get("obstacle") == obstacle]
 
 
-def _options(asked: Mapping[str, Any], *, continues: bool) -> list[str]:
+def _options(asked: Asked, *, continues: bool, unlimited: bool) -> list[str]:
     """Return the options that a run must have to give the same, and to find what it is to continue."""
-    options = [] if asked.get("emulate", True) else ["--no-emulate"]
+    options = [] if asked["emulate"] else ["--no-emulate"]
     if (profile := asked.get("noise_profile")) is not None:
         options += ["--noise-profile", profile, "--skip-unfit-noise"]  # whoever reads it may be at another machine
-    options += ["--allow-head-waivers"] if asked["allow_head_waivers"] else []
-    if asked.get("budget") is not None:
+    if "budget" in asked and not unlimited:
         options += ["--budget", f"{asked['budget']:g}"]
-    if continues and asked.get("out") is not None:
+    if continues and "out" in asked:
         options += ["--out", asked["out"]]
     return options
 
 
-def _command(verdict: Mapping[str, Any], names: list[str]) -> list[str]:
+def _command(verdict: Judged, names: list[str]) -> list[str]:
     command = ["tilegate", "gate"]
-    for side in ("base", "head"):
+    sides: tuple[SideName, ...] = ("base", "head")
+    for side in sides:
         commit = verdict[side]["commit"]
         command += [f"--{side}", commit[:_SHORT] if commit else verdict[side]["rev"]]
     command += ["--target", verdict["target"], "--tier", verdict["tier"]]

@@ -25,7 +25,7 @@ _ONE_DISSENTER_IN = 4
 _WARNING_LEVEL = 0.05
 
 
-class Finding(Enum):
+class Outcome(Enum):
     """What the evidence on one case says."""
 
     SLOWER = "slower"  # by `regression` or more
@@ -181,8 +181,8 @@ def one_order(replicates: Sequence[Replicate]) -> bool:
     return rarer < max(1, len(orders) // 8)
 
 
-def conclude(evidence: Evidence, config: GateConfig, p_slower: float, p_faster: float) -> Finding:
-    """Conclude from a confirmation with enough replicates.
+def outcome_of(evidence: Evidence, config: GateConfig, p_slower: float, p_faster: float) -> Outcome:
+    """Return what a confirmation with enough replicates says.
 
     Args:
         evidence: the confirmation's.
@@ -192,14 +192,14 @@ def conclude(evidence: Evidence, config: GateConfig, p_slower: float, p_faster: 
     least = math.log1p(config.regression)
     estimate = evidence.interval.estimate
     if estimate >= least and p_slower <= config.alpha and _agree(evidence.estimates, config):
-        return Finding.SLOWER
+        return Outcome.SLOWER
     if -estimate >= least and p_faster <= config.alpha and _agree([-e for e in evidence.estimates], config):
-        return Finding.FASTER
+        return Outcome.FASTER
     if evidence.interval.high >= math.log1p(config.promise):
-        return Finding.UNDECIDED
+        return Outcome.UNDECIDED
     if estimate >= math.log1p(config.tolerated) and evidence.p_different <= _WARNING_LEVEL:
-        return Finding.WARNING
-    return Finding.FAST_ENOUGH
+        return Outcome.WARNING
+    return Outcome.FAST_ENOUGH
 
 
 def completed(confirmation: Sequence[Replicate], config: GateConfig) -> Sequence[Replicate]:
@@ -256,13 +256,13 @@ def _after_a_look(confirmation: Sequence[Replicate], config: GateConfig, bias: f
         return DONE
     evidence = weigh_confirmation(seen, config, bias)
     # Bonferroni, not Holm: one case alone does not know the others' p-values. The judge, which does, is less strict.
-    finding = conclude(evidence, config, suspects * evidence.p_slower, suspects * evidence.p_faster)
+    outcome = outcome_of(evidence, config, suspects * evidence.p_slower, suspects * evidence.p_faster)
     # What looks like a change, and may yet turn out to be large enough to be called one, is worth more replicates.
-    shown = finding in (Finding.SLOWER, Finding.FASTER)
+    shown = outcome in (Outcome.SLOWER, Outcome.FASTER)
     size = abs(evidence.interval.estimate)
     reach = size + stats.normal_quantile((1 - config.power) / 2) * evidence.error
     open_question = not shown and size >= math.log1p(config.tolerated) and reach >= math.log1p(config.regression)
-    if have == len(seen) and not (finding is Finding.UNDECIDED or open_question):
+    if have == len(seen) and not (outcome is Outcome.UNDECIDED or open_question):
         return DONE
     return Step("confirm", coming - have, _further_pairs(evidence, config))
 

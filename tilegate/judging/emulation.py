@@ -4,7 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any
+
+from tilegate.schemas import verdict
+from tilegate.schemas.samples import EmulatedChip, EmulatedKernel, EmulatedSide
+from tilegate.schemas.verdict import KernelVerdict
 
 # Kinds of findings and failures that say something of the emulator, the suite or the machine, but nothing of the kernel.
 _NOT_THE_KERNEL = ("unsupported", "error", "missing", "setup", "import", "leak")
@@ -26,13 +29,13 @@ class Broken:
     message: str
 
 
-def blames(side: Mapping[str, Any]) -> bool:
+def blames(side: EmulatedSide) -> bool:
     """Return whether what was found speaks against the kernel."""
     failed = side["failure"] is not None and side["failure"]["kind"] not in _NOT_THE_KERNEL
     return failed or any(finding["kind"] not in _NOT_THE_KERNEL for finding in side["findings"])
 
 
-def verdict_of(kernel: Mapping[str, Any]) -> str:
+def verdict_of(kernel: EmulatedKernel) -> KernelVerdict:
     """Return "broken", "pass", or "inconclusive": not all of it could be executed, or the base is wrong, too."""
     head, base = kernel["head"], kernel["base"]
     if blames(head):
@@ -41,7 +44,7 @@ def verdict_of(kernel: Mapping[str, Any]) -> str:
     return "pass" if whole else "inconclusive"
 
 
-def broken(section: Mapping[str, Any]) -> Iterator[Broken]:
+def broken(section: Mapping[str, EmulatedChip]) -> Iterator[Broken]:
     """Return the kernels that make a run broken."""
     for arch, found in section.items():
         for id, kernel in found["kernels"].items():
@@ -49,7 +52,7 @@ def broken(section: Mapping[str, Any]) -> Iterator[Broken]:
                 yield Broken(arch, id, tuple(kernel["cases"]), message_of(arch, id, kernel))
 
 
-def message_of(arch: str, id: str, kernel: Mapping[str, Any]) -> str:
+def message_of(arch: str, id: str, kernel: EmulatedKernel) -> str:
     """Say what is wrong with a kernel of the head, or why that is not known."""
     head, base = kernel["head"], kernel["base"]
     lines = [f"{id} on {arch}, emulated:"]
@@ -64,7 +67,7 @@ def message_of(arch: str, id: str, kernel: Mapping[str, Any]) -> str:
     return "\n".join(lines)
 
 
-def report(section: Mapping[str, Any]) -> dict[str, Any]:
+def report(section: Mapping[str, EmulatedChip]) -> dict[str, verdict.EmulatedChip]:
     """Return the "emulation" of a verdict document."""
     return {
         arch: {

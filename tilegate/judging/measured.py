@@ -5,9 +5,8 @@ from __future__ import annotations
 import itertools
 import math
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
@@ -15,8 +14,11 @@ from tilegate.config import Bias, GateConfig
 from tilegate.judging import decision, modes, stats
 from tilegate.judging.decision import Evidence, Replicate
 from tilegate.protocol import is_call
+from tilegate.schemas import samples
+from tilegate.schemas.samples import Case, Pair, Stage, Target
+from tilegate.schemas.verdict import Disturbances, Obstacle
 
-Pairs = Sequence[Mapping[str, Any]]
+Pairs = Sequence[Pair]
 
 
 class UnsoundError(Exception):
@@ -26,7 +28,7 @@ class UnsoundError(Exception):
         obstacle: as in the entry of a verdict.
     """
 
-    def __init__(self, message: str, obstacle: str = "samples") -> None:
+    def __init__(self, message: str, obstacle: Obstacle = "samples") -> None:
         """See the attributes."""
         super().__init__(message)
         self.obstacle = obstacle
@@ -83,7 +85,7 @@ class Measured:
         return modes.between_processes(estimates, math.log1p(config.tolerated))
 
 
-def measured(case: Mapping[str, Any], config: GateConfig, target: str, floor: float = 0.0) -> Measured:
+def measured(case: Case, config: GateConfig, target: Target, floor: float = 0.0) -> Measured:
     """Take the pairs out of a case.
 
     Args:
@@ -95,14 +97,14 @@ def measured(case: Mapping[str, Any], config: GateConfig, target: str, floor: fl
     Raises:
         UnsoundError: they cannot be what they are said to be.
     """
-    replicates: Sequence[Mapping[str, Any]] = case["replicates"]
+    replicates = case["replicates"]
     _check_replicates(replicates, config)
-    wanted = {"screen": config.screen_pairs, "confirm": config.confirm_pairs}
-    usable: dict[str, list[Pairs]] = {stage: [] for stage in wanted}
-    turns: dict[str, list[tuple[stats.Array, stats.Array]]] = {stage: [] for stage in wanted}
+    wanted: dict[Stage, int] = {"screen": config.screen_pairs, "confirm": config.confirm_pairs}
+    usable: dict[Stage, list[Pairs]] = {stage: [] for stage in wanted}
+    turns: dict[Stage, list[tuple[stats.Array, stats.Array]]] = {stage: [] for stage in wanted}
     short: Counter[str] = Counter()
     disturbed: Counter[str] = Counter()
-    for replicate in sorted(replicates, key=lambda r: int(r["replicate"])):
+    for replicate in sorted(replicates, key=lambda r: r["replicate"]):
         stage, pairs = replicate["stage"], replicate["pairs"]
         left = [pair for pair in pairs if "disturbed" not in pair]
         disturbed.update(pair["disturbed"] for pair in pairs if "disturbed" in pair)
@@ -117,7 +119,7 @@ def measured(case: Mapping[str, Any], config: GateConfig, target: str, floor: fl
         raise UnsoundError(f"more than {config.max_replicates} replicates: it was measured until it pleased")
     screen, confirmation = (
         tuple(_replicate(pairs, *seconds) for pairs, seconds in zip(usable[stage], turns[stage], strict=True))
-        for stage in ("screen", "confirm")
+        for stage in wanted
     )
     if confirmation and not screen:
         raise UnsoundError("it was confirmed without a screen")
@@ -142,14 +144,14 @@ def measured(case: Mapping[str, Any], config: GateConfig, target: str, floor: fl
     )
 
 
-def _expected_bias(case: Mapping[str, Any], config: GateConfig, target: str) -> Bias:
+def _expected_bias(case: Case, config: GateConfig, target: Target) -> Bias:
     if is_call(case["benchmark"]):
         return config.bias["call"]
     recorded = target != "cpu" and all(replicate.get("recorded", 1) > 1 for replicate in case["replicates"])
     return config.bias["recorded" if recorded else target]
 
 
-def _check_replicates(replicates: Sequence[Mapping[str, Any]], config: GateConfig) -> None:
+def _check_replicates(replicates: Sequence[samples.Replicate], config: GateConfig) -> None:
     sessions = [r["session"] for r in replicates]
     if len(set(sessions)) < len(sessions):
         raise UnsoundError("two of its replicates come from the same pair of processes, so one of them is not fresh")
@@ -172,7 +174,7 @@ def _check_replicates(replicates: Sequence[Mapping[str, Any]], config: GateConfi
                 raise UnsoundError(f"a turn has fewer than {config.min_launches} launches")
 
 
-def of_turns(pairs: Pairs, target: str) -> tuple[stats.Array, stats.Array]:
+def of_turns(pairs: Pairs, target: Target) -> tuple[stats.Array, stats.Array]:
     """Return the seconds of base's and of head's turn of every pair, whose ratio is what the pair says.
 
     The medians of the turns' launches. On the CPU, where the two sides alternate launch by launch, the pair's ratio is the
@@ -182,7 +184,7 @@ def of_turns(pairs: Pairs, target: str) -> tuple[stats.Array, stats.Array]:
         pairs: at least one.
         target: "cpu", "cuda" or "hip".
     """
-    turns = [[pair[side] for pair in pairs] for side in ("base", "head")]
+    turns = [pair["base"] for pair in pairs], [pair["head"] for pair in pairs]
     base, head = map(stats.medians, turns)
     if target != "cpu":
         return base, head
@@ -197,3 +199,13 @@ def _replicate(pairs: Pairs, base: stats.Array, head: stats.Array) -> Replicate:
 def impossible(seconds: float, floor: float) -> str:
     """Say why a time cannot be."""
     return f"{1e6 * seconds:.4g} µs for work that takes this chip at least {1e6 * floor:.4g} µs"
+
+
+def disturbances(timed: Iterable[Measured]) -> Disturbances:
+    """Return how many of all pairs were disturbed, and why."""
+    reasons: Counter[str] = Counter()
+    pairs = 0
+    for m in timed:
+        reasons.update(m.disturbed)
+        pairs += m.pairs
+    return {"pairs": reasons.total(), "of": pairs, "reasons": dict(reasons.most_common())}

@@ -15,7 +15,7 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 
@@ -23,6 +23,8 @@ from tilegate import files
 from tilegate.config import Bias, GateConfig
 from tilegate.files import UsageError
 from tilegate.judging import modes, stats
+from tilegate.schemas import samples
+from tilegate.schemas.samples import Environment
 
 SCHEMA = "tilegate-noise/1"
 SCHEMA_FILE = "noise-1.json"
@@ -86,6 +88,16 @@ class CaseNoise:
     bias_high: float
     modes: float | None
 
+    def to_json(self) -> samples.Noise:
+        """Return plain values; `from_json` reads them back."""
+        return cast(samples.Noise, dataclasses.asdict(self))
+
+    @staticmethod
+    def from_json(values: samples.Noise) -> CaseNoise:
+        """Read what `to_json` wrote."""
+        plain: dict[str, Any] = {key: value for key, value in values.items() if key not in _FOR_READERS}
+        return CaseNoise(**{**plain, "turn": Turn(**values["turn"])})
+
 
 @dataclass(frozen=True)
 class Needs:
@@ -113,7 +125,7 @@ class NoiseProfile:
     """
 
     created: str
-    environment: Mapping[str, Any]
+    environment: Environment
     digest: str
     cases: Mapping[str, CaseNoise]
 
@@ -293,7 +305,7 @@ def _with(config: GateConfig, needed: Needs) -> GateConfig:
 
 def to_document(
     created: str,
-    environment: Mapping[str, Any],
+    environment: Environment,
     cases: Mapping[str, CaseNoise],
     wanted: Mapping[str, Needs | None],
     alike: Mapping[str, CaseNoise],
@@ -309,7 +321,7 @@ def to_document(
         "layout_share": layout_share(cases, alike),
         "cases": {
             name: {
-                **dataclasses.asdict(noise),
+                **noise.to_json(),
                 "needs": _plain(wanted[name]),
                 "bias_same_layout": alike[name].bias if name in alike else None,
             }
@@ -318,7 +330,7 @@ def to_document(
     }
 
 
-def load(path: Path, environment: Mapping[str, Any], today: datetime.date) -> NoiseProfile:
+def load(path: Path, environment: Environment, today: datetime.date) -> NoiseProfile:
     """Read the profile of this machine. See `parse`; also raises UsageError if the file cannot be read."""
     try:
         text = path.read_text(encoding="utf-8")
@@ -328,7 +340,7 @@ def load(path: Path, environment: Mapping[str, Any], today: datetime.date) -> No
     return parse(text, str(path), environment, today)
 
 
-def parse(text: str, name: str, environment: Mapping[str, Any], today: datetime.date) -> NoiseProfile:
+def parse(text: str, name: str, environment: Environment, today: datetime.date) -> NoiseProfile:
     """Read a profile from the text of its file, and refuse one that says nothing about this machine today.
 
     Args:
@@ -360,17 +372,17 @@ def parse(text: str, name: str, environment: Mapping[str, Any], today: datetime.
     return profile
 
 
-def to_samples(profile: NoiseProfile, cases: Sequence[str]) -> dict[str, Any]:
+def to_samples(profile: NoiseProfile, cases: Sequence[str]) -> samples.NoiseProfile:
     """Return what samples.json keeps of a profile: enough to judge these cases by it again."""
     return {
         "created": profile.created,
         "digest": profile.digest,
         "device": profile.environment["device"]["name"],
-        "cases": {name: dataclasses.asdict(profile.cases[name]) for name in cases if name in profile.cases},
+        "cases": {name: profile.cases[name].to_json() for name in cases if name in profile.cases},
     }
 
 
-def from_samples(kept: Mapping[str, Any]) -> NoiseProfile:
+def from_samples(kept: samples.NoiseProfile) -> NoiseProfile:
     """Return the profile that `to_samples` kept, checked against the schema of samples."""
     environment = {"device": {"name": kept["device"]}}
     return NoiseProfile(kept["created"], environment, kept["digest"], _cases(kept["cases"]))
@@ -380,16 +392,11 @@ def _profile(document: Mapping[str, Any], digest: str) -> NoiseProfile:
     return NoiseProfile(document["created"], document["environment"], digest, _cases(document["cases"]))
 
 
-def _cases(found: Mapping[str, Mapping[str, Any]]) -> dict[str, CaseNoise]:
-    return {name: _case(values) for name, values in found.items()}
+def _cases(found: Mapping[str, samples.Noise]) -> dict[str, CaseNoise]:
+    return {name: CaseNoise.from_json(values) for name, values in found.items()}
 
 
-def _case(values: Mapping[str, Any]) -> CaseNoise:
-    plain: dict[str, Any] = {key: value for key, value in values.items() if key not in _FOR_READERS}
-    return CaseNoise(**{**plain, "turn": Turn(**values["turn"])})
-
-
-def _differences(theirs: Mapping[str, Any], ours: Mapping[str, Any]) -> list[str]:
+def _differences(theirs: Environment, ours: Environment) -> list[str]:
     """Say what keeps two environments from being compared."""
     if theirs.get("target") != ours["target"]:
         return [f"target {theirs.get('target')} there, {ours['target']} here"]

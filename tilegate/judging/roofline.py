@@ -10,7 +10,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+
+from tilegate.schemas.samples import Environment, Work
 
 _MIB = 2**20
 
@@ -52,7 +53,7 @@ PEAKS = (
 _OTHER_CLOCK = " HF"  # ends the name of variants whose figures no document gives: "AMD Instinct MI300X HF"
 
 
-def peak_of(environment: Mapping[str, Any]) -> Peak | None:
+def peak_of(environment: Environment) -> Peak | None:
     """Return the peaks of a run's device (`environment` as in `floor`), None if no document gives them."""
     device = environment.get("device")
     name = device.get("name") if isinstance(device, Mapping) else None
@@ -60,7 +61,7 @@ def peak_of(environment: Mapping[str, Any]) -> Peak | None:
     return next((p for p in PEAKS if known and str(name).startswith(p.device)), None)
 
 
-def floor(work: Mapping[str, float] | None, environment: Mapping[str, Any]) -> float:
+def floor(work: Work | None, environment: Environment) -> float:
     """Return the seconds below which no launch can be; 0 if its work or its device is not known.
 
     Args:

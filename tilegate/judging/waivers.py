@@ -23,9 +23,10 @@ import re
 import tomllib
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Literal
 
 from tilegate.files import UsageError, shown
+from tilegate.schemas import samples
 
 FILE = "tilegate-waivers.toml"
 
@@ -70,7 +71,7 @@ class Waiver:
         """Return whether the glob fits the id of a case (or of a kernel)."""
         return fnmatch.fnmatchcase(case, self.cases)
 
-    def to_json(self) -> dict[str, Any]:
+    def to_json(self) -> samples.Waiver:
         """Return plain values, as schemas/samples-1.json has them; `from_samples` reads them back."""
         return {
             "name": self.name,
@@ -85,7 +86,7 @@ class Waiver:
 
 
 @dataclass(frozen=True)
-class Standing:
+class ResolvedWaivers:
     """Which waivers count on one day.
 
     Attributes:
@@ -98,9 +99,9 @@ class Standing:
     expired: tuple[Waiver, ...] = ()
     refused: tuple[Waiver, ...] = ()
 
-    def about(self, subject: Literal["ceiling", "isa"]) -> Standing:
+    def about(self, subject: Literal["ceiling", "isa"]) -> ResolvedWaivers:
         """Return only those that speak of times ("ceiling") or of compiled code ("isa")."""
-        return Standing(
+        return ResolvedWaivers(
             *(
                 tuple(w for w in group if getattr(w, subject) not in (None, ()))
                 for group in (self.counting, self.expired, self.refused)
@@ -149,7 +150,7 @@ def of_revisions(
     return tuple(found)
 
 
-def from_samples(values: Iterable[Mapping[str, Any]]) -> tuple[Waiver, ...]:
+def from_samples(values: Iterable[samples.Waiver]) -> tuple[Waiver, ...]:
     """Read back what `to_json` wrote, from a document that fits schemas/samples-1.json.
 
     Raises:
@@ -158,7 +159,7 @@ def from_samples(values: Iterable[Mapping[str, Any]]) -> tuple[Waiver, ...]:
     found: dict[tuple[str, str], Waiver] = {}
     for value in values:
         name, origin, where = value["name"], value["origin"], "waivers in the samples"
-        table = {key: value[key] for key in _KEYS if value[key] not in (None, [])}
+        table = {key: said for key, said in value.items() if key in _KEYS and said not in (None, [])}
         try:
             table["expires"] = datetime.date.fromisoformat(value["expires"])
         except ValueError:
@@ -169,7 +170,7 @@ def from_samples(values: Iterable[Mapping[str, Any]]) -> tuple[Waiver, ...]:
     return tuple(found.values())
 
 
-def resolve(waivers: Sequence[Waiver], *, today: datetime.date, allow_head: bool) -> Standing:
+def resolve(waivers: Sequence[Waiver], *, today: datetime.date, allow_head: bool) -> ResolvedWaivers:
     """Decide which waivers count.
 
     Those of the base do, until their last day has passed. Where the head has a new one, or one of the same name on
@@ -198,7 +199,7 @@ def resolve(waivers: Sequence[Waiver], *, today: datetime.date, allow_head: bool
             counting.append(waiver)
         elif new is not None:
             expired.append(waiver)
-    return Standing(tuple(counting), tuple(expired), tuple(refused))
+    return ResolvedWaivers(tuple(counting), tuple(expired), tuple(refused))
 
 
 def highest(waivers: Iterable[Waiver], case: str) -> Waiver | None:

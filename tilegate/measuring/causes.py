@@ -25,6 +25,8 @@ from tilegate.measuring.samples import Record
 from tilegate.measuring.session import Crew, WorkerError
 from tilegate.progress import Reporter
 from tilegate.protocol import Artifact, digest, is_call
+from tilegate.schemas.samples import Case
+from tilegate.schemas.verdict import Entry
 
 CASE_SECONDS = 120.0  # of one comparison; a kernel that spills by the hundred takes a minute to compile
 RUN_SECONDS = 300.0  # of all together
@@ -112,7 +114,7 @@ def _attach(crew: Crew, record: Record, names: Sequence[str], arch: str | None, 
                 enter(name, [*settings, *compared])
 
 
-def looks_slower(case: Mapping[str, Any]) -> bool:
+def looks_slower(case: Case) -> bool:
     """Return whether a case that is to be explained got slower: for that, what got better is no reason. Else it is broken."""
     return case["head"]["failure"] is None
 
@@ -154,7 +156,7 @@ def _better(key: str, before: Any, after: Any) -> bool:
     return bool(_LESS_IS_BETTER.search(key) and new < old) or bool(_MORE_IS_BETTER.search(key) and new > old)
 
 
-def _to_explain(case: Mapping[str, Any], verdict: Mapping[str, Any]) -> bool:
+def _to_explain(case: Case, verdict: Entry) -> bool:
     identities = [case[side]["identity"] for side in ("base", "head")]
     if case["role"] != "gated" or None in identities or identities[0] == identities[1]:
         return False
@@ -162,11 +164,11 @@ def _to_explain(case: Mapping[str, Any], verdict: Mapping[str, Any]) -> bool:
     return verdict["verdict"] in ("regressed", "warning", "broken") or (verdict["verdict"] == "inconclusive" and slower)
 
 
-def _identities(case: Mapping[str, Any]) -> str:
+def _identities(case: Case) -> str:
     return f"{case['base']['identity']} {case['head']['identity']}"
 
 
-def _fetch(crew: Crew, name: str, case: Mapping[str, Any], deadline: float) -> tuple[Kernels, Kernels] | str:
+def _fetch(crew: Crew, name: str, case: Case, deadline: float) -> tuple[Kernels, Kernels] | str:
     """Return both sides' kernels, or a sentence on why there are none."""
     timeout = min(crew.config.for_case(name).compile_timeout, deadline - time.monotonic())
     if timeout <= 0:

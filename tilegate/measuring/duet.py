@@ -16,14 +16,28 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from statistics import median
-from typing import Any
+from typing import Any, Literal, TypedDict
 
 from tilegate.config import GateConfig
 from tilegate.measuring.disturbance import Patience, clock, reason
 from tilegate.measuring.session import Crew, WorkerError
 from tilegate.protocol.device_state import FAST_SOURCES
+from tilegate.schemas.samples import Pair, SideName
 
-SIDES = ("base", "head")
+SIDES: tuple[SideName, ...] = ("base", "head")
+
+
+class Result(TypedDict):
+    """What was measured of one case in one pair of processes.
+
+    Times are seconds, each the mean of `recorded` launches; pairs of the same place had the same buffers; `host_state`: what
+    the sensors said last.
+    """
+
+    pairs: list[Pair]
+    host_state: dict[SideName, dict[str, Any]]
+    recorded: int
+
 
 PLACING_SHARE = 0.05
 """How much of the measuring of a replicate may be spent on new places for its buffers."""
@@ -152,7 +166,7 @@ def measure(
     *,
     warm_up: float,
     patience: Patience,
-) -> dict[str, Any]:
+) -> Result:
     """Measure one case in one pair of processes.
 
     After every turn the sensors are read, where that takes no more than milliseconds. A pair that they show to be disturbed
@@ -170,11 +184,6 @@ def measure(
         warm_up: seconds of launches before the first turn.
         patience: how long may be waited for disturbances to pass.
 
-    Returns:
-        ``{"pairs": [{"order", "place", "base", "head"}], "host_state": {"base": state, "head": state}, "recorded": launches}``;
-        times in seconds, each the mean of "recorded" launches; pairs of the same "place" had the same buffers; a disturbed
-        pair also has "disturbed": why.
-
     Raises:
         SideError: one side failed; nothing of the case is kept.
     """
@@ -184,8 +193,8 @@ def measure(
     state = {side: turns.state(side) for side in SIDES}
     watched = state["head"].get("source") in FAST_SOURCES
     before, fastest = state["head"], clock(state["head"])
-    measured: list[dict[str, Any]] = []
     pending, in_a_row = _orders(pairs, order), 0
+    measured: list[Pair] = []
     while pending:
         if measured and placing.affordable():
             with placing.timed():
@@ -200,7 +209,7 @@ def measure(
                 turn[side] = turns.turn(side, prepared.launches)
                 if watched:
                     state[side] = turns.state(side)
-        pair = {"order": head_first, "place": placing.place, "base": turn["base"], "head": turn["head"]}
+        pair: Pair = {"order": head_first, "place": placing.place, "base": turn["base"], "head": turn["head"]}
         measured.append(pair)
         if not watched:
             continue
@@ -265,8 +274,8 @@ def launches_per_turn(seconds: float, config: GateConfig) -> int:
     return max(config.min_launches, min(config.max_launches, wanted))
 
 
-def _orders(pairs: int, order: random.Random) -> list[int]:
+def _orders(pairs: int, order: random.Random) -> list[Literal[0, 1]]:
     """Return who is first in each pair (1: head): half each, shuffled, so that an advantage of the first cancels."""
-    orders = [index % 2 for index in range(pairs)]
+    orders: list[Literal[0, 1]] = [1 if index % 2 else 0 for index in range(pairs)]
     order.shuffle(orders)
     return orders

@@ -6,15 +6,16 @@ from __future__ import annotations
 import random
 import re
 from collections.abc import Mapping
-from typing import Any
 
 from tilegate.config import GateConfig
 from tilegate.files import UsageError
 from tilegate.measuring.samples import Record, new_side
-from tilegate.measuring.session import Crew, WorkerError
+from tilegate.measuring.session import Catalogue, Crew, ListedCase, WorkerError
 from tilegate.progress import Reporter
+from tilegate.schemas.samples import Case, Side, SideName
 
 _LISTED = 5  # cases that an error message names
+_SIDES: tuple[SideName, ...] = ("base", "head")
 
 
 def inspect(crew: Crew, record: Record, pattern: str | None, reporter: Reporter) -> None:
@@ -49,17 +50,14 @@ def check(crew: Crew, record: Record, config: GateConfig, reporter: Reporter) ->
             to_check = {holder(crew, name): case["head"]} if _unchecked(case, "head") else {}
             if _base_to_check(case):
                 to_check["base"] = case["base"]
-            _check(crew, name, to_check, config.for_case(name))
+            skipped = _check(crew, name, to_check, config.for_case(name))
             if _base_to_check(case):  # only now is it known that the head is wrong
-                _check(crew, name, {"base": case["base"]}, config.for_case(name))
-            if {case["base"]["status"], case["head"]["status"]} == {"skipped"}:
+                skipped |= _check(crew, name, {"base": case["base"]}, config.for_case(name))
+            if len(skipped) == len(_SIDES):
                 del record.cases[name]
                 phase.done(f"{name}: skipped by the suite")
                 record.save()
                 continue
-            for side in ("base", "head"):
-                if case[side]["status"] == "skipped":
-                    case[side]["status"] = "missing"
             unverified += case["head"]["status"] == "ok" and not case["head"]["checked"]
             phase.done(_outcome(name, case))
             record.save()
@@ -67,41 +65,57 @@ def check(crew: Crew, record: Record, config: GateConfig, reporter: Reporter) ->
         reporter.note(f"{unverified} cases have no check(), so nothing says whether their results are right")
 
 
-def _catalogue(crew: Crew, name: str) -> dict[str, Any]:
+def _catalogue(crew: Crew, name: str) -> Catalogue:
     """Return what the worker found, with the failure of the whole suite if it could not be loaded."""
     try:
         return crew.worker(name).catalogue()
     except WorkerError as error:
         crew.drop(name)
-        return {"cases": [], "broken": {"": {**error.failure(), "kind": error.kind}}}
+        return {"cases": [], "broken": {"": {"kind": error.kind, "message": error.message, "log": error.log}}}
 
 
-def _collect(catalogues: Mapping[str, Mapping[str, Any]]) -> tuple[dict[str, Any], list[str]]:
+def _collect(catalogues: Mapping[str, Catalogue]) -> tuple[dict[str, Case], list[str]]:
     """Return all cases of all sides, the base's first, with what is known of each side.
 
     Those whose names are returned, too, stand for a module that could be imported nowhere.
     """
     listed = {name: {case["id"]: case for case in found["cases"]} for name, found in catalogues.items()}
-    cases: dict[str, dict[str, Any]] = {}
-    for name in catalogues:
-        for case_id, case in listed[name].items():
-            if case_id not in cases:
-                cases[case_id] = {key: case[key] for key in ("benchmark", "params", "version", "work") if key in case}
+    known: dict[str, ListedCase] = {}
+    for cases in listed.values():
+        known = {**cases, **known}
+    ordered = list(dict.fromkeys(case_id for cases in listed.values() for case_id in cases))
+    found = {case_id: _case(case_id, known[case_id], catalogues, listed) for case_id in ordered}
     modules = _modules_without_cases(catalogues, listed)
     for module in modules:
-        cases[module] = {"benchmark": module, "params": [], "version": "0"}
-    for case_id, case in cases.items():
-        case["base"] = _side(case_id, "base", catalogues, listed)
-        holder = "new" if case_id in listed.get("new", {}) and case_id not in listed["head"] else "head"
-        case["head"] = _side(case_id, holder, catalogues, listed)
-        if holder == "new":  # the base's suite does not have it, so the base cannot be asked
-            case["base"] = new_side("missing")
-        case |= {"role": "gated", "replicates": []}
-    return cases, modules
+        unknown: ListedCase = {"id": module, "benchmark": module, "params": [], "version": "0"}
+        found[module] = _case(module, unknown, catalogues, listed)
+    return found, modules
+
+
+def _case(
+    case_id: str,
+    listed_as: ListedCase,
+    catalogues: Mapping[str, Catalogue],
+    listed: Mapping[str, Mapping[str, ListedCase]],
+) -> Case:
+    only_new = case_id in listed.get("new", {}) and case_id not in listed["head"]
+    case: Case = {
+        "benchmark": listed_as["benchmark"],
+        "params": listed_as["params"],
+        "version": listed_as["version"],
+        # What the base's suite does not have the base cannot be asked for.
+        "base": new_side("missing") if only_new else _side(case_id, "base", catalogues, listed),
+        "head": _side(case_id, "new" if only_new else "head", catalogues, listed),
+        "role": "gated",
+        "replicates": [],
+    }
+    if "work" in listed_as:
+        case["work"] = listed_as["work"]
+    return case
 
 
 def _modules_without_cases(
-    catalogues: Mapping[str, Mapping[str, Any]], listed: Mapping[str, Mapping[str, Any]]
+    catalogues: Mapping[str, Catalogue], listed: Mapping[str, Mapping[str, ListedCase]]
 ) -> list[str]:
     """Return the suite's modules that no side could import: their cases are unknown, and must not be forgotten."""
     broken = {name: set(found["broken"]) for name, found in catalogues.items() if name != "new"}
@@ -115,9 +129,9 @@ def _modules_without_cases(
 def _side(
     case_id: str,
     name: str,
-    catalogues: Mapping[str, Mapping[str, Any]],
-    listed: Mapping[str, Mapping[str, Any]],
-) -> dict[str, Any]:
+    catalogues: Mapping[str, Catalogue],
+    listed: Mapping[str, Mapping[str, ListedCase]],
+) -> Side:
     if name not in catalogues:
         return new_side("missing")
     if case_id in listed[name] and "" not in catalogues[name]["broken"]:
@@ -126,7 +140,8 @@ def _side(
         if _belongs(case_id, module) or case_id == (module or "(suite)"):
             if failure["kind"] in ("missing", "skipped"):
                 return new_side("missing")
-            return new_side("failed", {"log": None, **failure})
+            kind, message, log = failure["kind"], failure["message"], failure.get("log")
+            return new_side("failed", WorkerError(kind, message, log).failure())
     return new_side("missing")
 
 
@@ -134,7 +149,7 @@ def _belongs(benchmark: str, module: str) -> bool:
     return module == "" or benchmark.startswith(f"{module}.")
 
 
-def _select(cases: dict[str, Any], modules: list[str], pattern: str | None) -> dict[str, Any]:
+def _select(cases: dict[str, Case], modules: list[str], pattern: str | None) -> dict[str, Case]:
     if not cases:
         raise UsageError("the suite has no latency_ benchmarks for this target and tier")
     if pattern is None:
@@ -149,7 +164,7 @@ def _select(cases: dict[str, Any], modules: list[str], pattern: str | None) -> d
     return chosen
 
 
-def _identify(crew: Crew, cases: dict[str, dict[str, Any]], reporter: Reporter) -> None:
+def _identify(crew: Crew, cases: dict[str, Case], reporter: Reporter) -> None:
     """Compile everything at both commits and take the identity of the generated code."""
     wanted: dict[str, list[str]] = {}
     for case_id, case in cases.items():
@@ -164,27 +179,26 @@ def _identify(crew: Crew, cases: dict[str, dict[str, Any]], reporter: Reporter) 
                 answer()
             except WorkerError as error:  # which case it was shows below, one by one
                 reporter.note(f"compiling all kernels of {name} at once failed ({error.kind}): {error.message}")
-        for case_id, case in cases.items():
+        for case_id, case in list(cases.items()):
             phase.doing(case_id)
-            holders = {"base": "base", holder(crew, case_id): "head"}
+            holders: dict[str, SideName] = {"base": "base", holder(crew, case_id): "head"}
             asked = {name: {"case": case_id} for name, side in holders.items() if case[side]["status"] == "ok"}
+            skipped = set()
             timeout = crew.config.for_case(case_id).compile_timeout
             for name, answer in crew.request_all("artifacts", timeout, asked).items():
-                side = case[holders[name]]
+                of = case[holders[name]]
                 try:
-                    side |= answer()
+                    made = answer()
+                    of["identity"], of["resources"] = made["identity"], made["resources"]
                 except WorkerError as error:
-                    _fail(side, error)
+                    if _fail(of, error):
+                        skipped.add(name)
             phase.done(_outcome(case_id, case))
-    for case_id in [c for c, case in cases.items() if case["base"]["status"] == case["head"]["status"] == "skipped"]:
-        del cases[case_id]
-    for case in cases.values():
-        for side in (case["base"], case["head"]):
-            if side["status"] == "skipped":
-                side["status"] = "missing"
+            if len(skipped) == len(_SIDES):
+                del cases[case_id]
 
 
-def _assign_roles(cases: dict[str, dict[str, Any]], record: Record) -> None:
+def _assign_roles(cases: dict[str, Case], record: Record) -> None:
     """Cases whose code is identical are not timed, apart from a random sample as negative controls."""
     identical = sorted(
         case_id
@@ -208,18 +222,18 @@ def holder(crew: Crew, case_id: str) -> str:
     return "new" if case_id in there - here else "head"
 
 
-def _unchecked(case: Mapping[str, Any], side: str) -> bool:
+def _unchecked(case: Case, side: SideName) -> bool:
     return case[side]["status"] == "ok" and not case[side]["checked"]
 
 
-def _base_to_check(case: Mapping[str, Any]) -> bool:
+def _base_to_check(case: Case) -> bool:
     """The base is timed, or the head is wrong or absent and the question is whether that is the head's doing."""
     return _unchecked(case, "base") and (case["role"] != "identical" or case["head"]["status"] != "ok")
 
 
-def _check(crew: Crew, case_id: str, sides: Mapping[str, dict[str, Any]], config: GateConfig) -> None:
-    """Check a case in the workers of that name, all at once; enter in `sides` what came of it."""
-    going = dict(sides)
+def _check(crew: Crew, case_id: str, sides: Mapping[str, Side], config: GateConfig) -> set[str]:
+    """Check a case in the workers of that name, all at once; enter in `sides` what came of it. Return who skips it."""
+    going, skipped = dict(sides), set()
     for operation, timeout in (
         ("setup", config.compile_timeout),
         ("check", config.check_timeout),
@@ -230,19 +244,23 @@ def _check(crew: Crew, case_id: str, sides: Mapping[str, dict[str, Any]], config
             try:
                 answered = answer()
             except WorkerError as error:
-                _fail(going.pop(name), error)
+                if _fail(going.pop(name), error):
+                    skipped.add(name)
             else:
                 if operation == "check":
                     going[name]["checked"] = answered
+    return skipped
 
 
-def _fail(side: dict[str, Any], error: WorkerError) -> None:
+def _fail(side: Side, error: WorkerError) -> bool:
+    """Enter what became of a side; return whether the suite itself skips the case."""
     if error.kind in ("missing", "skipped"):
-        side["status"] = error.kind
+        side["status"] = "missing"
     else:
-        side |= {"status": "failed", "failure": error.failure()}
+        side["status"], side["failure"] = "failed", error.failure()
+    return error.kind == "skipped"
 
 
-def _outcome(case_id: str, case: Mapping[str, Any]) -> str:
-    failed = [f"{side}: {case[side]['failure']['kind']}" for side in ("base", "head") if case[side]["failure"]]
+def _outcome(case_id: str, case: Case) -> str:
+    failed = [f"{side}: {of['kind']}" for side in _SIDES if (of := case[side]["failure"]) is not None]
     return ": ".join([case_id, *failed])

@@ -14,7 +14,9 @@ from __future__ import annotations
 
 import random
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
+
+from tilegate.schemas import samples
 
 _ENVIRONMENT_BYTES = 4096  # a page: by more, the stack does not lie otherwise
 _HASH_SEEDS = 2**32
@@ -39,9 +41,9 @@ class Layout:
         """Return the environment variables that make a process so."""
         return {"PYTHONHASHSEED": str(self.hash_seed), "TILEGATE_PADDING": "x" * self.environment_bytes}
 
-    def to_json(self) -> dict[str, int]:
+    def to_json(self) -> samples.Layout:
         """Return it as samples.json holds it."""
-        return asdict(self)
+        return {"seed": self.seed, "hash_seed": self.hash_seed, "environment_bytes": self.environment_bytes}
 
 
 @dataclass

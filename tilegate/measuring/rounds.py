@@ -10,20 +10,21 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
 from tilegate.config import GateConfig
 from tilegate.files import UsageError
-from tilegate.judging import judge, stats
+from tilegate.judging import rules, stats
 from tilegate.judging.decision import Step
 from tilegate.judging.measured import of_turns
 from tilegate.measuring import duet, inspection, layout, samples
 from tilegate.measuring.budget import Budget
 from tilegate.measuring.disturbance import Patience
-from tilegate.measuring.session import Crew, Stage, WorkerError
+from tilegate.measuring.session import Crew, WorkerError
+from tilegate.measuring.session import Stage as Staged
 from tilegate.progress import Reporter
+from tilegate.schemas.samples import Case, Replicate, Side, Stage, Target
 
 PATIENCE = 300.0
 """Seconds that a run waits, in all, for other work on the device or for heat to pass."""
@@ -49,8 +50,8 @@ class Timing:
 
     record: samples.Record
     config: GateConfig
-    target: str
-    stages: Mapping[str, Stage]
+    target: Target
+    stages: Mapping[str, Staged]
     logs: Path
     reporter: Reporter
     budget: Budget
@@ -64,7 +65,7 @@ def run(timing: Timing) -> None:
         case.pop("stopped", None)
     while pending := _pending(timing):
         # All screens come before any confirmation: how many cases are confirmed decides how often.
-        stage = "screen" if any(step.action == "screen" for step in pending.values()) else "confirm"
+        stage: Stage = "screen" if any(step.action == "screen" for step in pending.values()) else "confirm"
         steps = {name: step for name, step in pending.items() if step.action == stage}
         chosen = _within_budget(timing, stage, steps)
         if not chosen:
@@ -78,10 +79,10 @@ def _pending(timing: Timing) -> dict[str, Step]:
     """Return what to measure next of every case that needs it: all steps have "screen" or "confirm" as their action."""
     cases, target = timing.record.cases, timing.target
     document = timing.record.document
-    terms = judge.rules_of(document, timing.config, judge.profile_of(document)).terms
+    terms = rules.rules_of(document, timing.config, rules.profile_of(document)).terms
     confirming = {
         role: sum(
-            case["role"] == role and (_confirmed(case) > 0 or judge.should_confirm(case, terms[name], target=target))
+            case["role"] == role and (_confirmed(case) > 0 or rules.should_confirm(case, terms[name], target=target))
             for name, case in cases.items()
         )
         for role in ("gated", "control")
@@ -90,17 +91,17 @@ def _pending(timing: Timing) -> dict[str, Step]:
     for name, case in cases.items():
         if not _can_be_timed(case) or "stopped" in case:
             continue
-        step = judge.next_step(case, terms[name], target=target, suspects=max(1, confirming.get(case["role"], 1)))
+        step = rules.next_step(case, terms[name], target=target, suspects=max(1, confirming.get(case["role"], 1)))
         if step.action != "done":
             pending[name] = step
     return pending
 
 
-def _confirmed(case: Mapping[str, Any]) -> int:
+def _confirmed(case: Case) -> int:
     return sum(replicate["stage"] == "confirm" for replicate in case["replicates"])
 
 
-def _can_be_timed(case: Mapping[str, Any]) -> bool:
+def _can_be_timed(case: Case) -> bool:
     return case["role"] != "identical" and all(case[side]["status"] == "ok" for side in duet.SIDES)
 
 
@@ -135,7 +136,7 @@ def _stop(timing: Timing, pending: Mapping[str, Step]) -> None:
     timing.reporter.note(f"the time budget is used up; left undecided: {len(pending)}")
 
 
-def _replicate(timing: Timing, stage: str, steps: Mapping[str, Step]) -> None:
+def _replicate(timing: Timing, stage: Stage, steps: Mapping[str, Step]) -> None:
     """Measure one replicate of each case in one fresh pair of processes, replaced if one of them fails."""
 
     def one(crew: Crew, name: str, warm_up: float) -> duet.SideError | None:
@@ -149,7 +150,7 @@ def _replicate(timing: Timing, stage: str, steps: Mapping[str, Step]) -> None:
 def _each_case(
     timing: Timing,
     stage: str,
-    stages: Mapping[str, Stage],
+    stages: Mapping[str, Staged],
     names: Sequence[str],
     one: Callable[[Crew, str, float], duet.SideError | None],
 ) -> None:
@@ -177,7 +178,7 @@ def _each_case(
             crew.close()
 
 
-def _started(timing: Timing, stage: str, stages: Mapping[str, Stage], names: Sequence[str]) -> Crew:
+def _started(timing: Timing, stage: str, stages: Mapping[str, Staged], names: Sequence[str]) -> Crew:
     """Return fresh processes that have loaded all kernels."""
     crew = _crew(timing, stage, stages)
     try:
@@ -196,7 +197,7 @@ def _started(timing: Timing, stage: str, stages: Mapping[str, Stage], names: Seq
     return crew
 
 
-def _crew(timing: Timing, stage: str, stages: Mapping[str, Stage]) -> Crew:
+def _crew(timing: Timing, stage: str, stages: Mapping[str, Staged]) -> Crew:
     """Return fresh processes, none of them started, with a layout of its own for each."""
     # The processes' identity is their label: the judge accepts no two replicates of a case from the same.
     label = f"{stage}-{secrets.token_hex(4)}"
@@ -234,7 +235,7 @@ def _verified(timing: Timing, crew: Crew, names: Sequence[str]) -> bool:
     telling = next((name for name in known if recorded[name][0] != recorded[name][1]), next(iter(known), None))
     if telling is None:
         return True
-    asked = {side: {"case": telling} for side in duet.SIDES}
+    asked: dict[str, dict[str, str]] = {side: {"case": telling} for side in duet.SIDES}
     found = []
     for answer in crew.request_all("artifacts", timing.config.for_case(telling).compile_timeout, asked).values():
         try:
@@ -251,7 +252,7 @@ def _verified(timing: Timing, crew: Crew, names: Sequence[str]) -> bool:
     return False
 
 
-def _one(timing: Timing, crew: Crew, what: tuple[str, str, int], warm_up: float) -> duet.SideError | None:
+def _one(timing: Timing, crew: Crew, what: tuple[Stage, str, int], warm_up: float) -> duet.SideError | None:
     """Measure one replicate (stage, case, pairs) and enter it in the record; return what went wrong, if anything did."""
     stage, name, pairs = what
     case = timing.record.cases[name]
@@ -262,23 +263,26 @@ def _one(timing: Timing, crew: Crew, what: tuple[str, str, int], warm_up: float)
     try:
         result = duet.measure(crew, name, pairs, config, order, warm_up=warm_up, patience=timing.patience)
     except duet.SideError as failed:
-        case[failed.side] |= {"status": "failed", "failure": failed.error.failure()}
+        _fail(case["base" if failed.side == "base" else "head"], failed)
         return failed
     timing.budget.paid(name, pairs, time.monotonic() - started)
-    recorded = {"recorded": result["recorded"]} if result["recorded"] > 1 else {}
-    case["replicates"].append(
-        {
-            "replicate": number,
-            "stage": stage,
-            "session": crew.label,
-            "layouts": {side: drawn.to_json() for side, drawn in crew.layouts.items()},
-            **recorded,
-            "pairs": result["pairs"],
-        }
-    )
+    replicate: Replicate = {
+        "replicate": number,
+        "stage": stage,
+        "session": crew.label,
+        "layouts": {"base": crew.layouts["base"].to_json(), "head": crew.layouts["head"].to_json()},
+        "pairs": result["pairs"],
+    }
+    if result["recorded"] > 1:
+        replicate["recorded"] = result["recorded"]
+    case["replicates"].append(replicate)
     for side, state in result["host_state"].items():
         case[side]["host_state"] += [state] if state else []
     return None
+
+
+def _fail(side: Side, failed: duet.SideError) -> None:
+    side["status"], side["failure"] = "failed", failed.error.failure()
 
 
 def _measure_new(timing: Timing) -> None:
@@ -289,7 +293,7 @@ def _measure_new(timing: Timing) -> None:
         _each_case(timing, "new", stages, new, lambda crew, name, warm_up: _alone(timing, crew, name, warm_up))
 
 
-def _is_new(case: Mapping[str, Any]) -> bool:
+def _is_new(case: Case) -> bool:
     return (case["base"]["status"], case["head"]["status"]) == ("missing", "ok") and bool(case["head"]["checked"])
 
 
@@ -300,7 +304,7 @@ def _alone(timing: Timing, crew: Crew, name: str, warm_up: float) -> duet.SideEr
             crew, inspection.holder(crew, name), name, config.screen_pairs, config, warm_up=warm_up
         )
     except duet.SideError as failed:
-        case["head"] |= {"status": "failed", "failure": failed.error.failure()}
+        _fail(case["head"], failed)
         return failed
     case["alone"] = {"session": crew.label, "turns": turns}
     return None

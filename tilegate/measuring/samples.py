@@ -13,8 +13,8 @@ from pathlib import Path
 from typing import Any
 
 from tilegate import __version__, files
+from tilegate.schemas.samples import SCHEMA, Case, Described, Failure, Samples, Side, Status
 
-SCHEMA = "tilegate-samples/1"
 FILES = ("samples.json", "verdict.json", "report.md")
 
 # What must be equal for a run to continue another: (place in the document, how a message calls it).
@@ -30,9 +30,6 @@ _SAME = (
     (("noise_profile", "digest"), "noise profile"),
 )
 
-# What no measurement depends on: a run that is continued takes it as it now is.
-_RENEWED = ("waivers", "allow_head_waivers", "asked")
-
 
 @dataclass
 class Record:
@@ -40,19 +37,18 @@ class Record:
 
     Attributes:
         path: where they are kept.
-        document: as schemas/samples-1.json describes it.
+        document: what is kept there.
         continued: some of it came from an earlier run.
     """
 
     path: Path
-    document: dict[str, Any]
+    document: Samples
     continued: bool = field(default=False)
 
     @property
-    def cases(self) -> dict[str, dict[str, Any]]:
+    def cases(self) -> dict[str, Case]:
         """The cases by id."""
-        cases: dict[str, dict[str, Any]] = self.document["cases"]
-        return cases
+        return self.document["cases"]
 
     @property
     def finished(self) -> bool:
@@ -87,12 +83,12 @@ class Record:
         parts[part] = round(parts.get(part, 0.0) + seconds, 3)
 
 
-def open_record(out: Path, described: Mapping[str, Any], *, seed: int | None, fresh: bool) -> Record:
+def open_record(out: Path, described: Described, *, seed: int | None, fresh: bool) -> Record:
     """Continue the run in `out`, or start one.
 
     Args:
         out: the folder; made if missing.
-        described: base, head, target, tier, filter, config and environment of this run.
+        described: what is known of this run.
         seed: asked for; None takes the seed of the run that is continued, or draws one.
         fresh: discard what is there.
 
@@ -110,15 +106,24 @@ def open_record(out: Path, described: Mapping[str, Any], *, seed: int | None, fr
         exists = path.exists()
     except OSError as error:
         raise files.UsageError(f"cannot write to {out}: {error.strerror or error}; name a folder with --out") from error
-    document = {
+    document: Samples = {
         "schema": SCHEMA,
         "tilegate": __version__,
         "created": _now(),
         "finished": None,
-        **described,
+        "base": described["base"],
+        "head": described["head"],
+        "target": described["target"],
+        "tier": described["tier"],
+        "filter": described["filter"],
+        "config": described["config"],
+        "environment": described["environment"],
         "seed": secrets.randbelow(2**31) if seed is None else seed,
         "cases": {},
     }
+    if "noise_profile" in described:
+        document["noise_profile"] = described["noise_profile"]
+    _renew(document, described)
     if not exists:
         record = Record(path, document)
         record.save()
@@ -135,15 +140,25 @@ def open_record(out: Path, described: Mapping[str, Any], *, seed: int | None, fr
             f"{out} holds the samples of another run (different {', '.join(differences)}); "
             "use another --out, or --fresh to discard them"
         )
-    found |= {key: document[key] for key in _RENEWED if key in document}
+    _renew(found, described)
     return Record(path, found, continued=True)
 
 
-def new_side(status: str = "ok", failure: Mapping[str, Any] | None = None) -> dict[str, Any]:
+def _renew(document: Samples, described: Described) -> None:
+    """Enter what no measurement depends on: a run that is continued takes it as it now is."""
+    if "waivers" in described:
+        document["waivers"] = described["waivers"]
+    if "allow_head_waivers" in described:
+        document["allow_head_waivers"] = described["allow_head_waivers"]
+    if "asked" in described:
+        document["asked"] = described["asked"]
+
+
+def new_side(status: Status = "ok", failure: Failure | None = None) -> Side:
     """Return one side of a case, before anything is known but its status."""
     return {
         "status": status,
-        "failure": None if failure is None else dict(failure),
+        "failure": failure,
         "identity": None,
         "resources": None,
         "checked": False,
@@ -158,7 +173,7 @@ def folder_name(parts: Sequence[str], pattern: str | None) -> str:
     return "-".join(parts) + suffix
 
 
-def _at(document: Mapping[str, Any], place: tuple[str, ...]) -> Any:
+def _at(document: Samples, place: tuple[str, ...]) -> Any:
     value: Any = document
     for key in place:
         value = value.get(key) if isinstance(value, Mapping) else None

@@ -19,12 +19,13 @@ from collections import deque
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NotRequired, TypedDict, cast
 
 from tilegate.config import GateConfig
 from tilegate.files import UsageError
 from tilegate.measuring import replies, trees
 from tilegate.measuring.layout import Layout
+from tilegate.schemas.samples import Failure, FailureKind, Target, Tier, Work
 
 _LOG_TAIL = 6000  # bytes of the log that a failure quotes
 _EXCERPT = 80  # bytes of what was no answer that a message shows
@@ -52,11 +53,36 @@ class WorkerError(Exception):
         super().__init__(message)
         self.kind, self.message, self.log = kind, message, log
 
-    def failure(self) -> dict[str, Any]:
+    def failure(self) -> Failure:
         """Return the failure as samples.json holds it."""
         # Too late for "missing" and "skipped": whoever takes those for an answer looks at the kind before.
-        kind = "setup" if self.kind in ("missing", "skipped") else self.kind
+        kind = "setup" if self.kind in ("missing", "skipped") else cast(FailureKind, self.kind)
         return {"kind": kind, "message": self.message, "log": self.log}
+
+
+class ListedCase(TypedDict):
+    """A case of a suite, as its worker lists it."""
+
+    id: str
+    benchmark: str
+    params: list[str]
+    version: str
+    work: NotRequired[Work]
+
+
+class BrokenModule(TypedDict):
+    """Why a module of a suite could not be imported."""
+
+    kind: str
+    message: str
+    log: NotRequired[str | None]
+
+
+class Catalogue(TypedDict):
+    """What a worker found: cases, and the modules that could not be imported; the module "" is the whole suite."""
+
+    cases: list[ListedCase]
+    broken: dict[str, BrokenModule]
 
 
 @dataclass(frozen=True)
@@ -79,11 +105,11 @@ class Stage:
     suite_root: Path
     package: str
     package_root: Path | None
-    target: str
-    tier: str
+    target: Target
+    tier: Tier
 
 
-def stage(folder: Path, config: GateConfig, *, exported: Path, suite_root: Path, target: str, tier: str) -> Stage:
+def stage(folder: Path, config: GateConfig, *, exported: Path, suite_root: Path, target: Target, tier: Tier) -> Stage:
     """Fill `folder` with links to the package in `exported`, to the suite, and to this tilegate: today's ruler.
 
     Args:
@@ -133,7 +159,7 @@ class Worker:
         """Start the process and its imports; returns at once (see `catalogue`)."""
         self.stage, self._log, self._config = stage, log, config
         self._buffer = b""
-        self._catalogue: dict[str, Any] | None = None
+        self._catalogue: Catalogue | None = None
         self._mark = 0
         self._asked: deque[tuple[float, str]] = deque()  # of each request without an answer: when, and its ticket
         self._answered = 0.0  # when the last answer came
@@ -174,19 +200,16 @@ class Worker:
         """The process's number."""
         return self._process.pid
 
-    def catalogue(self) -> dict[str, Any]:
+    def catalogue(self) -> Catalogue:
         """Wait until the suite is imported; return its cases and the modules that could not be imported.
-
-        Returns:
-            ``{"cases": [{"id", "benchmark", "params", "version"}], "broken": {module: {"kind", "message"}}}``; the
-            module "" is the whole suite.
 
         Raises:
             WorkerError: it could not be loaded at all.
         """
         if self._catalogue is None:
             self.receive("start", self._config.import_timeout)
-            self._catalogue = self.receive("load", self._config.import_timeout)
+            found: Catalogue = self.receive("load", self._config.import_timeout)
+            self._catalogue = found
         return self._catalogue
 
     def request(self, operation: str, timeout: float, **arguments: Any) -> Any:
@@ -344,7 +367,7 @@ class Crew:
         self.close()
 
     @property
-    def target(self) -> str:
+    def target(self) -> Target:
         """What is measured: "cpu", "cuda" or "hip"."""
         return next(iter(self.stages.values())).target
 

@@ -8,6 +8,7 @@ from tilegate.config import GateConfig, load_config
 from tilegate.files import UsageError
 from tilegate.measuring import trees
 from tilegate.measuring.session import Stage, stage
+from tilegate.schemas.samples import Target, Tier
 
 
 def staged(
@@ -16,8 +17,8 @@ def staged(
     suite: trees.Revision,
     folder: Path,
     *,
-    target: str,
-    tier: str,
+    target: Target,
+    tier: Tier,
 ) -> tuple[Stage, GateConfig]:
     """Stage a revision's package with the suite of another (the base's, in a comparison).
 

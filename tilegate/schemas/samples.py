@@ -27,7 +27,7 @@ FailureKind = Literal[
 Environment = Mapping[str, Any]
 """Where a run was measured (`tilegate.measuring.environment.describe`); of a file only its fingerprint is checked."""
 
-SCHEMA = "tilegate-samples/1"
+SCHEMA: Literal["tilegate-samples/1"] = "tilegate-samples/1"
 
 
 class Revision(TypedDict):
@@ -218,25 +218,30 @@ class EmulatedChip(TypedDict):
     kernels: dict[str, EmulatedKernel]
 
 
-class Samples(TypedDict):
+class Described(TypedDict):
+    """What is known of a run before anything is measured."""
+
+    base: Revision
+    head: Revision
+    target: Target
+    tier: Tier
+    filter: str | None
+    config: dict[str, Any]
+    environment: Environment
+    waivers: NotRequired[list[Waiver]]
+    allow_head_waivers: NotRequired[bool]
+    asked: NotRequired[Asked]
+    noise_profile: NotRequired[NoiseProfile]
+
+
+class Samples(Described):
     """The document."""
 
     schema: Literal["tilegate-samples/1"]
     tilegate: str
     created: str
     finished: str | None
-    base: Revision
-    head: Revision
-    target: Target
-    tier: Tier
-    filter: str | None
     seed: int
-    config: dict[str, Any]
-    environment: Environment
-    waivers: NotRequired[list[Waiver]]
-    allow_head_waivers: NotRequired[bool]
-    asked: NotRequired[Asked]
     stages: NotRequired[dict[str, float]]
-    noise_profile: NotRequired[NoiseProfile]
     emulation: NotRequired[dict[str, EmulatedChip]]
     cases: dict[str, Case]

@@ -21,9 +21,10 @@ CaseVerdict = Literal[
     "not-gating",
     "unchanged",
 ]
+KernelVerdict = Literal["pass", "broken", "inconclusive"]
 Obstacle = Literal["times", "samples", "base", "check"]
 
-SCHEMA = "tilegate-verdict/1"
+SCHEMA: Literal["tilegate-verdict/1"] = "tilegate-verdict/1"
 
 
 class Numbers(TypedDict):
@@ -55,15 +56,7 @@ class Modes(TypedDict, total=False):
     processes: float
 
 
-class Remarks(TypedDict, total=False):
-    """What else a reader must know of a timed case."""
-
-    modes: Modes
-    thresholds: dict[str, float]
-    disturbed: int
-
-
-class Entry(Numbers, Remarks):
+class Entry(Numbers):
     """The verdict on one case."""
 
     verdict: CaseVerdict
@@ -74,6 +67,9 @@ class Entry(Numbers, Remarks):
     work: NotRequired[Work]
     waiver: NotRequired[str]
     obstacle: NotRequired[Obstacle]
+    modes: NotRequired[Modes]
+    thresholds: NotRequired[dict[str, float]]
+    disturbed: NotRequired[int]
 
 
 class Controls(TypedDict):
@@ -94,24 +90,24 @@ class Disturbances(TypedDict):
     reasons: dict[str, int]
 
 
-class WaiverEntry(Waiver):
-    """A waiver, and how many cases it waived if it counts."""
+class CountingWaiver(Waiver):
+    """A waiver that counts, and how many cases it waived."""
 
-    used: NotRequired[int]
+    used: int
 
 
 class Waivers(TypedDict):
     """The waivers that speak of times."""
 
-    counting: list[WaiverEntry]
-    expired: list[WaiverEntry]
-    refused: list[WaiverEntry]
+    counting: list[CountingWaiver]
+    expired: list[Waiver]
+    refused: list[Waiver]
 
 
 class EmulatedKernel(TypedDict):
     """The verdict on one kernel, executed for a chip that is not here."""
 
-    verdict: Literal["pass", "broken", "inconclusive"]
+    verdict: KernelVerdict
     cases: list[str]
     message: str | None
 
@@ -141,8 +137,8 @@ class Next(TypedDict):
     command: list[str] | None
 
 
-class Verdict(TypedDict):
-    """The document."""
+class Judged(TypedDict):
+    """The document but for what to do, which follows from the rest."""
 
     schema: Literal["tilegate-verdict/1"]
     tilegate: str
@@ -170,5 +166,10 @@ class Verdict(TypedDict):
     emulation: dict[str, EmulatedChip]
     noise_profile: CitedProfile | None
     bias_scale: float
-    next: Next
     cases: dict[str, Entry]
+
+
+class Verdict(Judged):
+    """The document."""
+
+    next: Next

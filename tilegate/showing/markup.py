@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import re
 import unicodedata
-from collections.abc import Mapping
-from typing import Any
+
+from tilegate.schemas.samples import Work
 
 LONGEST_NAME = 160
 LONGEST_MESSAGE = 2000
@@ -76,13 +76,13 @@ def change(ratio: float | None) -> str:
     return "-" if ratio is None else f"{100 * (ratio - 1):+.1f} %"
 
 
-def rate(work: Mapping[str, Any] | None, seconds: float | None) -> str:
+def rate(work: Work | None, seconds: float | None) -> str:
     """Return operations a second, or bytes a second for work that states none."""
     if not work or seconds is None:
         return "-"
     if "flops" in work:
         return f"{work['flops'] / seconds / 1e12:.4g} TFLOP/s"
-    return f"{work['bytes'] / seconds / 1e9:.4g} GB/s"
+    return f"{work['bytes'] / seconds / 1e9:.4g} GB/s" if "bytes" in work else "-"
 
 
 def _longest_run(text: str) -> int:

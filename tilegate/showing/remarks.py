@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, NamedTuple
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple
 
-from tilegate.judging.conclusion import cases_in_words, disturbances_in_words
+from tilegate.judging.words import cases_in_words, disturbances_in_words
+from tilegate.schemas.samples import Waiver
+from tilegate.schemas.verdict import Modes, Verdict
 
 _WORTH_SAYING = 1.2  # of the factor by which replicates scatter more than expected
 
@@ -24,13 +26,13 @@ class Remark(NamedTuple):
     details: tuple[tuple[str, str], ...]
 
 
-def remarks(verdict: Mapping[str, Any]) -> list[Remark]:
+def remarks(verdict: Verdict) -> list[Remark]:
     """Return the remarks on a verdict document, what may let a slowdown pass first."""
     parts = (_waivers, _thresholds, _not_gating, _emulated, _scatter, _disturbed, _modes)
     return [remark for part in parts for remark in part(verdict)]
 
 
-def _waivers(verdict: Mapping[str, Any]) -> Iterator[Remark]:
+def _waivers(verdict: Verdict) -> Iterator[Remark]:
     found = verdict["waivers"]
     waived = [(name, entry) for name, entry in verdict["cases"].items() if "waiver" in entry]
     if waived:
@@ -45,14 +47,14 @@ def _waivers(verdict: Mapping[str, Any]) -> Iterator[Remark]:
         yield Remark(text, _named(found["refused"]))
 
 
-def _named(waivers: Sequence[Mapping[str, Any]]) -> tuple[tuple[str, str], ...]:
+def _named(waivers: Sequence[Waiver]) -> tuple[tuple[str, str], ...]:
     return tuple(
         (f"{w['cases']}: {w['reason']} {w['link']}", f"{w['name']}, at most {w['ceiling']:g} %, until {w['expires']}")
         for w in waivers
     )
 
 
-def _thresholds(verdict: Mapping[str, Any]) -> Iterator[Remark]:
+def _thresholds(verdict: Verdict) -> Iterator[Remark]:
     config, alike = verdict["config"], defaultdict[str, list[str]](list)
     for name, entry in verdict["cases"].items():
         if own := entry.get("thresholds"):
@@ -66,7 +68,7 @@ def _thresholds(verdict: Mapping[str, Any]) -> Iterator[Remark]:
         yield Remark(f"{cases_in_words(count)} judged by other thresholds than the run's.", details)
 
 
-def _not_gating(verdict: Mapping[str, Any]) -> Iterator[Remark]:
+def _not_gating(verdict: Verdict) -> Iterator[Remark]:
     blind = {name: entry for name, entry in verdict["cases"].items() if entry["verdict"] == "not-gating"}
     if blind:
         own = {entry.get("thresholds", {}).get("promise", verdict["config"]["promise"]) for entry in blind.values()}
@@ -77,50 +79,51 @@ def _not_gating(verdict: Mapping[str, Any]) -> Iterator[Remark]:
         yield Remark(text, tuple((name, entry["reason"]) for name, entry in blind.items()))
 
 
-def _scatter(verdict: Mapping[str, Any]) -> Iterator[Remark]:
+def _scatter(verdict: Verdict) -> Iterator[Remark]:
     if verdict["bias_scale"] >= _WORTH_SAYING:
         factor = f"{verdict['bias_scale']:.1f} times"
         text = f"Fresh processes scatter {factor} as much as expected, and all intervals are that much more careful."
         yield Remark(f"{text} `tilegate calibrate` tells what this machine's noise is.", ())
 
 
-def _emulated(verdict: Mapping[str, Any]) -> Iterator[Remark]:
+def _emulated(verdict: Verdict) -> Iterator[Remark]:
     for arch, found in verdict["emulation"].items():
         if found["note"] is not None:
             yield Remark(f"Changed kernels for {arch} were not executed.", ((found["note"], arch),))
         if left_out := found.get("unselected", 0):
             kernels = f"{left_out} kernel{'s' * (left_out != 1)}"
             yield Remark(f"Not looked at for {arch}: {kernels} that no case of this run's filter uses.", ())
-        of = {kind: [k for k in found["kernels"].values() if k["verdict"] == kind] for kind in ("pass", "inconclusive")}
-        if of["inconclusive"]:
-            text = f"Executed for {arch}, and not judged: {len(of['inconclusive'])} of {len(found['kernels'])} changed kernels."
-            yield Remark(text, tuple((kernel["message"], arch) for kernel in of["inconclusive"]))
-        if of["pass"]:
-            count = len(of["pass"])
+        unclear = [
+            kernel["message"] or "" for kernel in found["kernels"].values() if kernel["verdict"] == "inconclusive"
+        ]
+        if unclear:
+            text = f"Executed for {arch}, and not judged: {len(unclear)} of {len(found['kernels'])} changed kernels."
+            yield Remark(text, tuple((message, arch) for message in unclear))
+        if count := sum(kernel["verdict"] == "pass" for kernel in found["kernels"].values()):
             yield Remark(
                 f"Executed for {arch}, and nothing wrong was found: {count} of {len(found['kernels'])} changed kernels.",
                 (),
             )
 
 
-def _disturbed(verdict: Mapping[str, Any]) -> Iterator[Remark]:
+def _disturbed(verdict: Verdict) -> Iterator[Remark]:
     if verdict["disturbed"]["pairs"]:
         hit = [(name, entry["disturbed"]) for name, entry in verdict["cases"].items() if "disturbed" in entry]
         text = f"{disturbances_in_words(verdict['disturbed'])} and do not count."
         yield Remark(text, tuple((name, f"{count} pairs") for name, count in hit))
 
 
-def _modes(verdict: Mapping[str, Any]) -> Iterator[Remark]:
+def _modes(verdict: Verdict) -> Iterator[Remark]:
     advice = {
         "turns": "from turn to turn: more launches a turn (min_launches) average over both",
         "processes": "from process to process: each draws its mode anew; raise max_replicates, or look for what differs "
         "between processes (placement of buffers, order of workgroups)",
     }
-    found = [
-        (name, f"{100 * gap:.1f} % apart {advice[kind]}")
-        for name, entry in verdict["cases"].items()
-        for kind, gap in entry.get("modes", {}).items()
-    ]
+    found = []
+    for name, entry in verdict["cases"].items():
+        modes: Modes = entry.get("modes", {})
+        gaps = (("turns", modes.get("turns")), ("processes", modes.get("processes")))
+        found += [(name, f"{100 * gap:.1f} % apart {advice[kind]}") for kind, gap in gaps if gap is not None]
     if found:
         count = len({name for name, _ in found})
         verb = "alternates" if count == 1 else "alternate"

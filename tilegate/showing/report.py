@@ -12,10 +12,12 @@ from typing import Any
 
 from tilegate.judging import advice
 from tilegate.protocol import is_call
+from tilegate.schemas.samples import Environment
+from tilegate.schemas.verdict import Entry, Verdict
 from tilegate.showing.markup import LONGEST_MESSAGE, block, change, code, duration, plain, prose, rate
 from tilegate.showing.remarks import Remark, remarks
 
-Case = Mapping[str, Any]
+Case = Entry
 Row = tuple[str, Case]
 
 # A comment on GitHub holds 65,536 characters, and whoever posts the report may add some. One that is cut in the middle
@@ -45,7 +47,7 @@ _BLAMED = ("regressed", "inconclusive", "warning", "broken")
 _MARKS = {"pass": "✅", "regressed": "❌", "broken": "💥", "inconclusive": "❔", "environment-invalid": "⚠️"}
 
 
-def render(verdict: Mapping[str, Any]) -> str:
+def render(verdict: Verdict) -> str:
     """Return the report in GitHub's Markdown.
 
     Args:
@@ -59,7 +61,7 @@ def render(verdict: Mapping[str, Any]) -> str:
     return text
 
 
-def _render(verdict: Mapping[str, Any], size: _Size) -> str:
+def _render(verdict: Verdict, size: _Size) -> str:
     cases: Mapping[str, Case] = verdict["cases"]
     name = verdict["verdict"]
     columns = _Columns(any(map(shape, cases.values())), shows_rates(verdict))
@@ -110,20 +112,20 @@ def causes(case: Case) -> list[str]:
     return [plain(line, limit=_LONGEST_CAUSE) for line in case.get("cause", [])[:_MOST_CAUSES]]
 
 
-def shows_rates(verdict: Mapping[str, Any]) -> bool:
+def shows_rates(verdict: Verdict) -> bool:
     """Return whether to show operations or bytes a second: on a GPU, where the suite states them."""
     return verdict["target"] != "cpu" and any("work" in case for case in verdict["cases"].values())
 
 
-def command(verdict: Mapping[str, Any]) -> str | None:
+def command(verdict: Verdict) -> str | None:
     """Return the command that measures the cases in question again, quoted for a shell."""
     words = verdict["next"]["command"]
     return None if words is None else shlex.join(words)
 
 
-def reproductions(verdict: Mapping[str, Any]) -> list[str]:
+def reproductions(verdict: Verdict) -> list[str]:
     """Return, of each kernel case that got slower, worst first, the command that writes a folder to show it elsewhere."""
-    base, head = (verdict[side]["commit"] or verdict[side]["rev"] for side in ("base", "head"))
+    base, head = (of["commit"] or of["rev"] for of in (verdict["base"], verdict["head"]))
     slower = sorted((item for item in verdict["cases"].items() if item[1]["verdict"] == "regressed"), key=badness)
     names = [name for name, _ in slower if not is_call(name.partition("(")[0])]
     return [f"tilegate repro {_quoted(name)} {shlex.join(['--base', base, '--rev', head])}" for name in names]
@@ -134,14 +136,14 @@ def _quoted(name: str) -> str:
     return f'"{name}"' if not set(name) & set('"$`\\!') else shlex.quote(name)
 
 
-def duration_of_stages(verdict: Mapping[str, Any]) -> str:
+def duration_of_stages(verdict: Verdict) -> str:
     """Return how long each part of the run took, or nothing where the samples do not say."""
     stages = verdict["stages"]
     parts = ", ".join(f"{name} {duration(seconds)}" for name, seconds in stages.items())
     return f"{parts}; {duration(sum(stages.values()))} in all" if stages else ""
 
 
-def noise_in_words(verdict: Mapping[str, Any]) -> tuple[str, str]:
+def noise_in_words(verdict: Verdict) -> tuple[str, str]:
     """Return where the expected noise comes from: a phrase, and the device's name, which may hold anything."""
     profile = verdict["noise_profile"]
     if profile is None:
@@ -150,7 +152,7 @@ def noise_in_words(verdict: Mapping[str, Any]) -> tuple[str, str]:
     return phrase, profile["device"] or "this machine"
 
 
-def _what(verdict: Mapping[str, Any]) -> str:
+def _what(verdict: Verdict) -> str:
     sides = []
     for side in ("base", "head"):
         of = verdict[side]
@@ -206,21 +208,21 @@ def _worst(cases: Mapping[str, Case], columns: _Columns) -> Iterator[str]:
     yield "\n".join(lines)
 
 
-def emulated_messages(verdict: Mapping[str, Any]) -> list[str]:
+def emulated_messages(verdict: Verdict) -> list[str]:
     """Return what is wrong with each kernel that is broken where it was emulated, unless a case of the run says it."""
     kernels = [kernel for found in verdict["emulation"].values() for kernel in found["kernels"].values()]
     wrong = [kernel for kernel in kernels if kernel["verdict"] == "broken"]
-    return [kernel["message"] for kernel in wrong if not verdict["cases"].keys() & set(kernel["cases"])]
+    return [kernel["message"] or "" for kernel in wrong if not verdict["cases"].keys() & set(kernel["cases"])]
 
 
-def _emulated(verdict: Mapping[str, Any], size: _Size) -> Iterator[str]:
+def _emulated(verdict: Verdict, size: _Size) -> Iterator[str]:
     found = emulated_messages(verdict)
     yield from map(block, found[: size.messages])
     if len(found) > size.messages:
         yield f"… and {len(found) - size.messages} more kernels, in verdict.json."
 
 
-def _next(verdict: Mapping[str, Any]) -> Iterator[str]:
+def _next(verdict: Verdict) -> Iterator[str]:
     line = command(verdict)
     if line is None:
         return
@@ -244,8 +246,9 @@ def _remarks(found: Sequence[Remark], size: _Size) -> Iterator[str]:
 
 def _messages(broken: Sequence[Row], size: _Size) -> Iterator[str]:
     for name, case in broken[: size.messages]:
-        failure = case["failure"]
         yield f"{code(name)}: {prose(case['reason'])}"
+        if (failure := case["failure"]) is None:
+            continue
         yield block(failure["message"])
         if failure["log"]:
             tail = plain(failure["log"][-LONGEST_MESSAGE:], lines=True, limit=LONGEST_MESSAGE)
@@ -295,7 +298,7 @@ def _folded(title: str, body: str, content: Sequence[object] | Mapping[str, obje
     return [f"<details><summary>{title}</summary>\n\n{body}\n\n</details>"] if content else []
 
 
-def _environment(environment: Mapping[str, Any], size: _Size) -> str:
+def _environment(environment: Environment, size: _Size) -> str:
     lines = ["| | |", "|---|---|"]
     for key, value in list(_flat(environment))[: size.rows]:
         lines.append(f"| {code(key)} | {code(value)} |")
@@ -310,7 +313,7 @@ def _flat(value: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, str
             yield f"{prefix}{key}", str(item)
 
 
-def _how(verdict: Mapping[str, Any]) -> str:
+def _how(verdict: Verdict) -> str:
     config = verdict["config"]
     took = duration_of_stages(verdict)
     phrase, device = noise_in_words(verdict)

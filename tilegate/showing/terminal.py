@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
-
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
 from tilegate.judging import advice
+from tilegate.schemas.verdict import Entry, Verdict
 from tilegate.showing.markup import LONGEST_MESSAGE, plain, rate
 from tilegate.showing.remarks import remarks
 from tilegate.showing.report import (
@@ -30,7 +28,7 @@ _LOG_WIDTH = 140  # columns, where the output is no terminal
 _COLOURS = {"pass": "green", "improved": "green", "regressed": "red", "broken": "red", "environment-invalid": "magenta"}
 
 
-def show(verdict: Mapping[str, Any]) -> None:
+def show(verdict: Verdict) -> None:
     """Print the verdict: a table of all cases that were not skipped, the worst three, remarks, what to do, the verdict.
 
     Args:
@@ -65,7 +63,7 @@ def show(verdict: Mapping[str, Any]) -> None:
     console.print(Text(f"{verdict['verdict'].replace('-', ' ').upper()}: {verdict['reason']}", style=style))
 
 
-def _table(rows: list[tuple[str, Mapping[str, Any]]], *, rated: bool) -> Table:
+def _table(rows: list[tuple[str, Entry]], *, rated: bool) -> Table:
     table = Table(box=None, pad_edge=False)
     headings = ["verdict", "case", "base", "head", "change", "interval", "detects", *(["head is at"] if rated else [])]
     for heading in headings:
@@ -78,7 +76,7 @@ def _table(rows: list[tuple[str, Mapping[str, Any]]], *, rated: bool) -> Table:
     return table
 
 
-def _explain(console: Console, name: str, case: Mapping[str, Any]) -> None:
+def _explain(console: Console, name: str, case: Entry) -> None:
     console.print(Text(f"\n{plain(name)}\n  {case['verdict']}: {case['reason']}"))
     if case["failure"] is not None:
         message = plain(case["failure"]["message"], lines=True, limit=LONGEST_MESSAGE)

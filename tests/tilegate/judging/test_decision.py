@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tilegate.judging import decision, stats
-from tilegate.judging.decision import Finding, Replicate
+from tilegate.judging.decision import Outcome, Replicate
 
 REAL = traces()
 LONG = [t for t in REAL if t.seconds > 20e-6]
@@ -24,7 +24,7 @@ def replicate(effect, rng, *, pairs=16, noise=0.003, bias=0.0):
 
 def concluded(replicates, bias=0.001, config=CONFIG):
     evidence = decision.weigh_confirmation(replicates, config, bias)
-    return decision.conclude(evidence, config, evidence.p_slower, evidence.p_faster)
+    return decision.outcome_of(evidence, config, evidence.p_slower, evidence.p_faster)
 
 
 # --- real noise -------------------------------------------------------------------------------------------------------
@@ -106,8 +106,8 @@ def test_a_slowdown_of_what_is_promised_hardly_ever_passes():
             while (step := decision.next_step(screen, confirmation, CONFIG, 0.001)).action != "done":
                 into = screen if step.action == "screen" else confirmation
                 into += [replicate(CONFIG.promise, rng, pairs=step.pairs, noise=noise) for _ in range(step.replicates)]
-            found = concluded(confirmation) if confirmation else Finding.FAST_ENOUGH
-            passed += found in (Finding.FAST_ENOUGH, Finding.WARNING)
+            found = concluded(confirmation) if confirmation else Outcome.FAST_ENOUGH
+            passed += found in (Outcome.FAST_ENOUGH, Outcome.WARNING)
         # At most 2 % by construction (1 % a stage); 3 of 150, and three standard deviations more.
         assert passed <= 8, noise
 
@@ -115,8 +115,8 @@ def test_a_slowdown_of_what_is_promised_hardly_ever_passes():
 def test_two_biased_replicates_that_agree_are_held_back_by_the_model():
     rng = np.random.default_rng(10)
     both_off = [replicate(0.025, rng, noise=0.001) for _ in range(2)]
-    assert concluded(both_off, bias=0.001) is Finding.SLOWER
-    assert concluded(both_off, bias=0.02) is Finding.UNDECIDED
+    assert concluded(both_off, bias=0.001) is Outcome.SLOWER
+    assert concluded(both_off, bias=0.02) is Outcome.UNDECIDED
 
 
 def test_replicates_that_disagree_count_as_biased_whatever_the_model_says():
@@ -124,7 +124,7 @@ def test_replicates_that_disagree_count_as_biased_whatever_the_model_says():
     apart = [replicate(0.0, rng, noise=0.001), replicate(0.06, rng, noise=0.001)]
     evidence = decision.weigh_confirmation(apart, CONFIG, 0.0)
     assert evidence.bias == pytest.approx(0.06 / math.sqrt(2), rel=0.1)
-    assert concluded(apart, bias=0.0) is Finding.UNDECIDED
+    assert concluded(apart, bias=0.0) is Outcome.UNDECIDED
 
 
 @pytest.mark.parametrize(("effects", "expected"), [((0.03,) * 2, True), ((0.05, 0.011), False)])
@@ -135,9 +135,9 @@ def test_each_of_two_replicates_must_agree(effects, expected):
 def test_a_dissenting_replicate_stops_a_regression_that_everything_else_supports():
     rng = np.random.default_rng(14)
     evidence = decision.weigh_confirmation([replicate(0.03, rng, noise=0.001) for _ in range(2)], CONFIG, 0.001)
-    assert decision.conclude(evidence, CONFIG, evidence.p_slower, 1.0) is Finding.SLOWER
+    assert decision.outcome_of(evidence, CONFIG, evidence.p_slower, 1.0) is Outcome.SLOWER
     dissent = dataclasses.replace(evidence, estimates=(0.05, 0.011))
-    assert decision.conclude(dissent, CONFIG, evidence.p_slower, 1.0) is not Finding.SLOWER
+    assert decision.outcome_of(dissent, CONFIG, evidence.p_slower, 1.0) is not Outcome.SLOWER
 
 
 def test_pairs_that_scatter_around_no_change_cannot_exclude_a_slowdown():
@@ -167,13 +167,13 @@ def test_the_smallest_detectable_effect_is_detected_as_often_as_it_claims(noise,
         while (step := decision.next_step(screen, confirmation, CONFIG, bias)).action != "done":
             into = screen if step.action == "screen" else confirmation
             into += [replicate(effect, rng, pairs=step.pairs, noise=noise, bias=bias) for _ in range(step.replicates)]
-        called += bool(confirmation) and concluded(confirmation, bias) is Finding.SLOWER
+        called += bool(confirmation) and concluded(confirmation, bias) is Outcome.SLOWER
     assert called >= 120 * CONFIG.power - 3 * math.sqrt(120 * 0.05)
 
 
 # --- symmetry and steps -----------------------------------------------------------------------------------------------
 
-MIRROR = {Finding.SLOWER: Finding.FASTER, Finding.FASTER: Finding.SLOWER}
+MIRROR = {Outcome.SLOWER: Outcome.FASTER, Outcome.FASTER: Outcome.SLOWER}
 
 
 @given(st.integers(0, 10_000), st.sampled_from([-0.1, -0.03, -0.015, 0.015, 0.03, 0.1]), st.sampled_from([0.001, 0.02]))

@@ -10,7 +10,7 @@ import pytest
 from gate_simulation import CONFIG, Pool, Trace, traces
 
 from tilegate import config
-from tilegate.judging import conclusion, decision
+from tilegate.judging import decision, run_verdict
 from tilegate.judging.decision import Replicate
 
 REAL = traces()
@@ -109,7 +109,7 @@ def test_screens_of_eight_pairs_are_not_taken_for_more_than_they_are(controls, p
     for _ in range(runs):
         ratios = rng.normal(rng.normal(0, bias, controls)[:, None], pair_noise, (controls, 8))
         screens = [decision.weigh_screen([Replicate(row, (True, False) * 4)], CONFIG, bias) for row in ratios]
-        shift, chance = conclusion._shift(screens, CONFIG.alpha)
+        shift, chance = run_verdict._shift(screens, CONFIG.alpha)
         off += abs(shift) > chance
     assert off <= CONFIG.alpha * runs + 2 * math.sqrt(CONFIG.alpha * runs)
 

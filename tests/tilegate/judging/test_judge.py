@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from sample_builder import CONFIG, case, document, side
 
 from tilegate import config, files
-from tilegate.judging import decision, judge
+from tilegate.judging import decision, judge, rules
 
 
 def verdict_on(cases, **options):
@@ -101,7 +101,7 @@ def test_one_biased_replicate_is_no_regression():
 
 def test_eight_noisy_pairs_around_no_change_do_not_pass_silently():
     built = case(0.0, noise=0.05, seed=3)
-    assert judge.should_confirm(built, CONFIG, target="cuda")
+    assert rules.should_confirm(built, CONFIG, target="cuda")
     assert of_case(built)["verdict"] == "inconclusive"
 
 
@@ -125,7 +125,7 @@ def test_a_short_kernel_needs_more_than_its_pairs():
 def undecided_yet():
     """A slowdown that two replicates neither show nor exclude: the rules want two more."""
     built = case(0.02, noise=0.014, confirm=2, seed=4)
-    assert judge.next_step(built, CONFIG, target="cuda") == decision.Step("confirm", 2, 64)
+    assert rules.next_step(built, CONFIG, target="cuda") == decision.Step("confirm", 2, 64)
     assert of_case(case(0.02, noise=0.014, confirm=8, seed=4))["verdict"] == "regressed"
     return built
 
@@ -145,7 +145,7 @@ def test_a_case_that_is_left_open_never_passes():
 @settings(max_examples=60, deadline=None)
 def test_what_passes_is_what_nothing_is_left_to_measure_of(seed, effect, noise, confirm):
     built = case(effect, noise=noise, confirm=confirm, seed=seed)
-    if judge.next_step(built, CONFIG, target="cuda").action != "done":
+    if rules.next_step(built, CONFIG, target="cuda").action != "done":
         assert of_case(built)["verdict"] in ("inconclusive", "regressed")
 
 
@@ -462,7 +462,7 @@ def test_no_damage_to_a_regressed_run_makes_it_pass(data):
 
 def test_steps_of_a_clean_and_of_a_slow_case():
     def step(built, **options):
-        found = judge.next_step(built, CONFIG, target="cuda", **options)
+        found = rules.next_step(built, CONFIG, target="cuda", **options)
         return found.action, found.replicates, found.pairs
 
     assert step(case(screen=False)) == ("screen", 1, 8)
@@ -488,7 +488,7 @@ def test_what_the_gate_calls_done_the_judge_decides():
         for noise in (0.001, 0.02, 0.1):
             for confirm in (0, 2, 4, 8):
                 built = case(effect, noise=noise, confirm=confirm)
-                done = judge.next_step(built, CONFIG, target="cuda").action == "done"
+                done = rules.next_step(built, CONFIG, target="cuda").action == "done"
                 undecided = of_case(built)["verdict"] == "inconclusive"
                 assert not (done and undecided) or confirm == CONFIG.max_replicates
 
@@ -552,5 +552,5 @@ def test_a_cause_is_handed_through_and_changes_no_verdict():
 
 def test_a_cause_decides_nothing_about_what_is_measured_next():
     for built in (case(), case(0.05), case(0.05, confirm=2)):
-        step = judge.next_step(built, CONFIG, target="cuda")
-        assert judge.next_step({**built, "cause": ["x"]}, CONFIG, target="cuda") == step
+        step = rules.next_step(built, CONFIG, target="cuda")
+        assert rules.next_step({**built, "cause": ["x"]}, CONFIG, target="cuda") == step

@@ -14,7 +14,7 @@ from sample_builder import CONFIG, case, document, side
 
 from tilegate import config, files
 from tilegate.commands import gate
-from tilegate.judging import advice, judge
+from tilegate.judging import advice, judge, rules
 from tilegate.judging.waivers import Waiver
 from tilegate.showing import report
 from tilegate.showing.remarks import remarks
@@ -200,8 +200,8 @@ def test_a_pass_names_the_promise_that_all_its_cases_have():
 def test_an_override_decides_how_much_is_measured():
     more = dataclasses.replace(CONFIG, overrides=(config.Override("slow*", {"screen_pairs": 12, "confirm_pairs": 20}),))
     built = case(screen=False)
-    assert judge.next_step(built, judge.Terms(more.for_case("slow")), target="cuda").pairs == 12
-    assert judge.next_step(built, judge.Terms(more.for_case("other")), target="cuda").pairs == 8
+    assert rules.next_step(built, rules.Terms(more.for_case("slow")), target="cuda").pairs == 12
+    assert rules.next_step(built, rules.Terms(more.for_case("other")), target="cuda").pairs == 8
     assert verdict_on({"slow": case(), **CONTROL}, configuration=more)["cases"]["slow"]["verdict"] == "inconclusive"
 
 

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from sample_builder import CONFIG, case, document, pairs, side
 
 from tilegate import cli, files
-from tilegate.judging import judge, roofline
+from tilegate.judging import judge, roofline, rules
 from tilegate.judging.measured import measured, of_turns
 from tilegate.showing import report
 
@@ -104,7 +104,7 @@ def test_broken_outranks_a_disturbed_machine_and_a_regression_does_not():
 
 def test_spoilt_replicates_are_measured_again_but_not_for_ever():
     def step(built):
-        found = judge.next_step(built, CONFIG, target="cuda")
+        found = rules.next_step(built, CONFIG, target="cuda")
         return found.action, found.replicates
 
     screen = disturb(case(), 0, 3)
@@ -122,11 +122,11 @@ def test_a_spoilt_replicate_is_no_look():
     """Eight usable replicates are the most, however many were spoilt among them, and looks come after 2, 4 and 8."""
     built = case(0.0, noise=0.4, confirm=8, seed=5)
     disturb(built, 3, 3)
-    found = judge.next_step(built, CONFIG, target="cuda")
+    found = rules.next_step(built, CONFIG, target="cuda")
     assert (found.action, found.replicates) == ("confirm", 1)  # seven of eight
     more = case(0.0, noise=0.4, confirm=1, seed=6)["replicates"][1] | {"replicate": 9, "session": "again"}
     built["replicates"].append(more)
-    assert judge.next_step(built, CONFIG, target="cuda").action == "done"
+    assert rules.next_step(built, CONFIG, target="cuda").action == "done"
 
 
 def test_pairs_cannot_be_disturbed_away_without_end():
@@ -254,10 +254,10 @@ def test_processes_in_two_modes_are_named():
 
 
 def test_of_a_case_that_does_not_gate_only_a_plain_slowdown_is_confirmed():
-    blind = judge.Terms(CONFIG, gating=False)
+    blind = rules.Terms(CONFIG, gating=False)
 
     def step(built):
-        return judge.next_step(built, blind, target="cuda").action
+        return rules.next_step(built, blind, target="cuda").action
 
     assert step(case(screen=False)) == "screen"
     assert step(case(0.02, seconds=8e-6, noise=0.01)) == "done"

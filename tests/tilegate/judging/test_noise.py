@@ -12,7 +12,7 @@ from tilegate import files
 from tilegate.config import Bias, GateConfig
 from tilegate.files import UsageError
 from tilegate.judging import decision, noise
-from tilegate.judging.decision import Finding, Replicate
+from tilegate.judging.decision import Outcome, Replicate
 from tilegate.judging.noise import CaseNoise, Needs, Turn
 
 CONFIG = GateConfig(package="mykernels", suite="benchmarks")
@@ -99,14 +99,14 @@ def test_what_a_case_needs_does_settle_it():
     for planted in (case(), case(pair_noise=0.02, bias_high=0.002), case(bias_high=0.005)):
         config, gating = noise.tuned(CONFIG, planted)
         assert gating
-        expected = {0.03: {Finding.SLOWER}, 0.0: {Finding.FAST_ENOUGH, Finding.WARNING}}
+        expected = {0.03: {Outcome.SLOWER}, 0.0: {Outcome.FAST_ENOUGH, Outcome.WARNING}}
         for effect, findings in expected.items():
             right = first = 0
             for _ in range(100):
                 replicates = confirmed(planted, config, effect, rng)
                 evidence = decision.weigh_confirmation(replicates, config, planted.bias_high)
                 p_slower, p_faster = (noise._SUSPECTS * p for p in (evidence.p_slower, evidence.p_faster))
-                right += decision.conclude(evidence, config, p_slower, p_faster) in findings
+                right += decision.outcome_of(evidence, config, p_slower, p_faster) in findings
                 first += len(replicates) == config.replicates
             assert right >= 95 - 3 * math.sqrt(100 * 0.95 * 0.05)
             assert first >= 60

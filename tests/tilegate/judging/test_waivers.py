@@ -128,22 +128,22 @@ def test_it_counts_until_its_last_day_is_over():
 
 def test_what_the_change_brings_counts_only_with_leave():
     both = (made("old"), made("old", "head", ceiling=50.0), made("new", "head"))
-    standing = waivers.resolve(both, today=TODAY, allow_head=False)
-    assert standing.counting == (made("old"),)
-    assert {w.name for w in standing.refused} == {"old", "new"}
-    standing = waivers.resolve(both, today=TODAY, allow_head=True)
-    assert [(w.name, w.ceiling) for w in standing.counting] == [("old", 50.0), ("new", 5.0)]
-    assert standing.refused == ()
+    resolved = waivers.resolve(both, today=TODAY, allow_head=False)
+    assert resolved.counting == (made("old"),)
+    assert {w.name for w in resolved.refused} == {"old", "new"}
+    resolved = waivers.resolve(both, today=TODAY, allow_head=True)
+    assert [(w.name, w.ceiling) for w in resolved.counting] == [("old", 50.0), ("new", 5.0)]
+    assert resolved.refused == ()
 
 
 def test_taking_out_or_renewing_an_expired_one():
     old = made(days=-1)
-    assert waivers.resolve((old,), today=TODAY, allow_head=False) == waivers.Standing()
+    assert waivers.resolve((old,), today=TODAY, allow_head=False) == waivers.ResolvedWaivers()
     renewed = (old, made("a", "head", days=30))
-    standing = waivers.resolve(renewed, today=TODAY, allow_head=False)
-    assert (standing.expired, len(standing.refused)) == ((old,), 1)
-    standing = waivers.resolve(renewed, today=TODAY, allow_head=True)
-    assert (standing.expired, len(standing.counting)) == ((), 1)
+    resolved = waivers.resolve(renewed, today=TODAY, allow_head=False)
+    assert (resolved.expired, len(resolved.refused)) == ((old,), 1)
+    resolved = waivers.resolve(renewed, today=TODAY, allow_head=True)
+    assert (resolved.expired, len(resolved.counting)) == ((), 1)
 
 
 names = st.sampled_from(["a", "b", "c"])
@@ -160,21 +160,21 @@ some = st.builds(
 
 @given(st.lists(some, max_size=6, unique_by=lambda w: (w.name, w.origin)), st.booleans())
 def test_whatever_the_files_say(found, allow_head):
-    standing = waivers.resolve(found, today=TODAY, allow_head=allow_head)
-    assert all(w.expires >= TODAY for w in standing.counting)
-    assert all(w.expires < TODAY for w in standing.expired)
+    resolved = waivers.resolve(found, today=TODAY, allow_head=allow_head)
+    assert all(w.expires >= TODAY for w in resolved.counting)
+    assert all(w.expires < TODAY for w in resolved.expired)
     base = {w.name: w for w in found if w.origin == "base"}
     if not allow_head:
-        assert all(base[w.name] == w for w in (*standing.counting, *standing.expired))
-    assert bool(standing.refused) <= (not allow_head)
+        assert all(base[w.name] == w for w in (*resolved.counting, *resolved.expired))
+    assert bool(resolved.refused) <= (not allow_head)
     assert waivers.from_samples([w.to_json() for w in found]) == tuple(found)
     # With no head waivers allowed, nothing that the head's file says makes anything else count.
     alone = waivers.resolve([w for w in found if w.origin == "base"], today=TODAY, allow_head=False)
     if not allow_head:
-        assert standing.counting == alone.counting
+        assert resolved.counting == alone.counting
     for case in ("x1", "y"):
-        best = waivers.highest(standing.counting, case)
-        covering = [w.ceiling for w in standing.counting if w.covers(case) and w.ceiling is not None]
+        best = waivers.highest(resolved.counting, case)
+        covering = [w.ceiling for w in resolved.counting if w.covers(case) and w.ceiling is not None]
         assert (best.ceiling if best else None) == max(covering, default=None)
 
 

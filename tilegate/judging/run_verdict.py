@@ -2,31 +2,33 @@
 
 from __future__ import annotations
 
-import fnmatch
 import math
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
 from tilegate.config import GateConfig
 from tilegate.judging import stats
-from tilegate.judging.decision import Evidence, Finding
-from tilegate.judging.measured import Measured
-from tilegate.judging.waivers import Standing
+from tilegate.judging.decision import Evidence, Outcome
+from tilegate.judging.untimed import removal_allowed
+from tilegate.judging.waivers import ResolvedWaivers
+from tilegate.judging.words import cases_in_words, disturbances_in_words, percent, sentence
+from tilegate.schemas.samples import Samples
+from tilegate.schemas.verdict import Controls, Disturbances, EmulatedChip, Entry, ExitCode, RunVerdict
 
-EXIT_CODES: Mapping[str, int] = {"pass": 0, "regressed": 1, "broken": 3, "inconclusive": 4, "environment-invalid": 5}
+EXIT_CODES: Mapping[RunVerdict, ExitCode] = {
+    "pass": 0,
+    "regressed": 1,
+    "broken": 3,
+    "inconclusive": 4,
+    "environment-invalid": 5,
+}
 
-Entries = Mapping[str, Mapping[str, Any]]
+Entries = Mapping[str, Entry]
 
 _LEAST_ERROR = 1e-9  # log ratio; none is smaller, and some samples have no noise at all
-
-
-def may_go(name: str, config: GateConfig) -> bool:
-    """Return whether the head may drop a case."""
-    return any(fnmatch.fnmatchcase(name, glob) for glob in config.allow_removed)
 
 
 @dataclass(frozen=True)
@@ -36,15 +38,15 @@ class Control:
     Attributes:
         evidence: of the stage that counts.
         config: thresholds of the case.
-        finding: what its confirmation says; None without one.
+        outcome: of its confirmation; None without one.
     """
 
     evidence: Evidence
     config: GateConfig
-    finding: Finding | None
+    outcome: Outcome | None
 
 
-def control_report(controls: Mapping[str, Control], alpha: float) -> dict[str, Any]:
+def control_test(controls: Mapping[str, Control], alpha: float) -> Controls:
     """Return the control test: did identical code seem to change, in one case or in all of them together?
 
     Cases with another `screen` notice another shift, so only those that share it are taken together; `shift` and
@@ -54,10 +56,10 @@ def control_report(controls: Mapping[str, Control], alpha: float) -> dict[str, A
         controls: by name.
         alpha: the probability of saying so when nothing changed, shared among the groups.
     """
-    alone = [name for name, c in controls.items() if c.finding in (Finding.SLOWER, Finding.FASTER)]
-    report = {"count": len(controls), "moved": alone, "shift": None, "shift_limit": None}
+    alone = [name for name, c in controls.items() if c.outcome in (Outcome.SLOWER, Outcome.FASTER)]
     if not controls:
-        return {**report, "reason": "no controls: no timed case has identical code"}
+        reason = "no controls: no timed case has identical code"
+        return {"count": 0, "moved": [], "shift": None, "shift_limit": None, "reason": reason}
     groups: dict[float, list[Evidence]] = {}
     for control in controls.values():
         groups.setdefault(control.config.screen, []).append(control.evidence)
@@ -65,14 +67,13 @@ def control_report(controls: Mapping[str, Control], alpha: float) -> dict[str, A
     # A shift too small to make a suspect of anything does no harm, however certain it is.
     limited = [(shift, max(chance, math.log1p(screen))) for shift, chance, screen in shifts]
     shift, limit = max(limited, key=lambda found: abs(found[0]) / max(found[1], _LEAST_ERROR))
-    report |= {"shift": shift, "shift_limit": limit}
     if alone:
         reason = f"{len(alone)} of {cases_in_words(len(controls))} with identical code seemed to change"
     elif abs(shift) > limit:
         reason = f"{cases_in_words(len(controls))} with identical code changed together, by {percent(shift)}"
     else:
         reason = f"{cases_in_words(len(controls))} with identical code stood still (together {percent(shift)})"
-    return {**report, "reason": reason}
+    return {"count": len(controls), "moved": alone, "shift": shift, "shift_limit": limit, "reason": reason}
 
 
 def _shift(group: Sequence[Evidence], alpha: float) -> tuple[float, float]:
@@ -89,34 +90,18 @@ def _shift(group: Sequence[Evidence], alpha: float) -> tuple[float, float]:
     return float(shares @ [e.interval.estimate for e in group]), chance * math.sqrt(sum(v for v, _ in variances))
 
 
-def moved(report: Mapping[str, Any]) -> bool:
-    """Return whether controls moved, by their report: one by itself, or those together that share a threshold."""
-    return bool(report["moved"]) or abs(report["shift"] or 0.0) > (report["shift_limit"] or 0.0)
+def moved(controls: Controls) -> bool:
+    """Return whether controls moved, by their test: one by itself, or those together that share a threshold."""
+    return bool(controls["moved"]) or abs(controls["shift"] or 0.0) > (controls["shift_limit"] or 0.0)
 
 
-def disturbance_report(timed: Iterable[Measured]) -> dict[str, Any]:
-    """Return how many of all pairs were disturbed, and why."""
-    reasons: Counter[str] = Counter()
-    pairs = 0
-    for m in timed:
-        reasons.update(m.disturbed)
-        pairs += m.pairs
-    return {"pairs": reasons.total(), "of": pairs, "reasons": dict(reasons.most_common())}
-
-
-def disturbances_in_words(report: Mapping[str, Any]) -> str:
-    """Return a disturbance report as a phrase."""
-    why = ", ".join(f"{reason} {count}" for reason, count in report["reasons"].items())
-    return f"{report['pairs']} of {report['of']} pairs were disturbed ({why})"
-
-
-def unresolved_for_want_of_time(samples: Mapping[str, Any], cases: Entries) -> int:
+def out_of_time(samples: Samples, cases: Entries) -> int:
     """Return how many cases could not be decided within the time that the run was given."""
     return sum("stopped" in samples["cases"][name] for name, e in cases.items() if e["verdict"] == "inconclusive")
 
 
 def doubts(
-    samples: Mapping[str, Any], cases: Entries, config: GateConfig, *, counted: int, unsettled: int, standing: Standing
+    samples: Samples, cases: Entries, config: GateConfig, *, counted: int, unsettled: int, resolved: ResolvedWaivers
 ) -> list[str]:
     """Return everything that keeps a run from passing although nothing in it is broken or slower.
 
@@ -126,18 +111,20 @@ def doubts(
         config: thresholds of the run.
         counted: how many timed cases can make the run fail: changed code that gates; if no code changed, controls.
         unsettled: how many controls seemed to move and were not measured again.
-        standing: the waivers that speak of times.
+        resolved: the waivers that speak of times.
     """
     found = []
     if samples["finished"] is None:
         found.append("the run was interrupted")
-    if standing.expired:
-        found.append(expired_in_words(standing))
+    if resolved.expired:
+        found.append(expired_in_words(resolved))
     if unclear := sum(entry["verdict"] == "inconclusive" for entry in cases.values()):
-        out_of_time = unresolved_for_want_of_time(samples, cases)
-        because = f", {out_of_time} for want of time" if out_of_time else ""
+        late = out_of_time(samples, cases)
+        because = f", {late} for want of time" if late else ""
         found.append(f"{cases_in_words(unclear)} of {len(cases)} could not be decided{because}")
-    if lost := sum(entry["verdict"] == "removed" and not may_go(name, config) for name, entry in cases.items()):
+    if lost := sum(
+        entry["verdict"] == "removed" and not removal_allowed(name, config) for name, entry in cases.items()
+    ):
         found.append(f"{cases_in_words(lost)} removed without leave (allow_removed in the base's pyproject gives it)")
     if unsettled:
         found.append(f"{cases_in_words(unsettled)} with identical code seemed to move, not measured again")
@@ -149,16 +136,16 @@ def doubts(
     return found
 
 
-def conclude(
+def of_run(
     cases: Entries,
-    controls: Mapping[str, Any],
-    disturbances: Mapping[str, Any],
+    controls: Controls,
+    disturbances: Disturbances,
     config: GateConfig,
     *,
-    standing: Standing,
+    resolved: ResolvedWaivers,
     in_doubt: Sequence[str],
-    emulation: Mapping[str, Any],
-) -> tuple[str, str]:
+    emulation: Mapping[str, EmulatedChip],
+) -> tuple[RunVerdict, str]:
     """Return the run's verdict and its reason: one sentence, in which only names of waivers come from a commit."""
     counts = Counter(entry["verdict"] for entry in cases.values())
     wrong = [arch for arch, found in emulation.items() for k in found["kernels"].values() if k["verdict"] == "broken"]
@@ -174,20 +161,20 @@ def conclude(
         reason = f"The machine cannot be trusted: {controls['reason']}. Measure again on a quiet machine."
         return "environment-invalid", reason
     if regressed := counts["regressed"]:
-        worst = max(entry["ratio"] for entry in cases.values() if entry["verdict"] == "regressed")
-        sentence = f"{cases_in_words(regressed)} of {len(cases)} got slower, at worst by {100 * (worst - 1):.1f} %."
-        more = f" {_sentence(expired_in_words(standing))}" if standing.expired else ""
-        return "regressed", sentence + more
+        worst = max(entry["ratio"] or 0.0 for entry in cases.values() if entry["verdict"] == "regressed")
+        said = f"{cases_in_words(regressed)} of {len(cases)} got slower, at worst by {100 * (worst - 1):.1f} %."
+        more = f" {sentence(expired_in_words(resolved))}" if resolved.expired else ""
+        return "regressed", said + more
     if in_doubt:
-        return "inconclusive", _sentence("; ".join(in_doubt))
+        return "inconclusive", sentence("; ".join(in_doubt))
     return "pass", _passed(cases, controls, config)
 
 
-def _passed(cases: Entries, controls: Mapping[str, Any], config: GateConfig) -> str:
+def _passed(cases: Entries, controls: Controls, config: GateConfig) -> str:
     """Say what a pass means, and nothing that the waived, the not gating and the otherwise judged cases make untrue."""
     judged = [e for e in cases.values() if e["verdict"] in ("pass", "improved", "warning")]
     asides = []
-    promises = [e.get("thresholds", {}).get("promise", config.promise) for e in judged]
+    promises = [e["thresholds"].get("promise", config.promise) if "thresholds" in e else config.promise for e in judged]
     if len(set(promises)) > 1:
         asides.append(f"{sum(p != config.promise for p in promises)} by a promise of their own")
     if waived := sum(e["verdict"] == "waived" for e in cases.values()):
@@ -205,22 +192,8 @@ def _passed(cases: Entries, controls: Mapping[str, Any], config: GateConfig) -> 
     return f"{what}; {controls['reason']}."
 
 
-def expired_in_words(standing: Standing) -> str:
+def expired_in_words(resolved: ResolvedWaivers) -> str:
     """Name the waivers that have expired."""
-    named = [f"{w.name} (on {w.expires.isoformat()})" for w in standing.expired[:3]]
-    more = f" and {len(standing.expired) - 3} more" if len(standing.expired) > 3 else ""
+    named = [f"{w.name} (on {w.expires.isoformat()})" for w in resolved.expired[:3]]
+    more = f" and {len(resolved.expired) - 3} more" if len(resolved.expired) > 3 else ""
     return f"waiver expired: {', '.join(named)}{more}; renew or remove"
-
-
-def cases_in_words(count: int) -> str:
-    """Return "1 case", "2 cases"."""
-    return "1 case" if count == 1 else f"{count} cases"
-
-
-def percent(log_ratio: float) -> str:
-    """Return a log ratio as a change in percent, signed."""
-    return f"{100 * math.expm1(log_ratio):+.1f} %" if abs(log_ratio) < 10 else "any amount"
-
-
-def _sentence(text: str) -> str:
-    return f"{text[0].upper()}{text[1:]}."
