@@ -163,4 +163,4 @@ def test_a_type_that_lacks_a_key_is_noticed():
 
     schema = load_schema("samples-1.json")
     found = differences(schema, schema["$defs"]["pair"], Pair)
-    assert {d.partition(":")[0] for d in found} == {"/disturbed", "/surplus", "/head[]"}
+    assert {d.partition(":")[0] for d in found} == {"/disturbed", "/place", "/surplus", "/head[]"}
