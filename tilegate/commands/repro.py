@@ -31,6 +31,7 @@ times is shown with its interval.
 examples:
   tilegate repro "latency_forward('prefill-7b-b4-s4096', 'adaptive')"      the files as they are
   tilegate repro 's4096.*adaptive' --base main --lengths 1024,4096,16384
+  tilegate repro "('…-s16384', 'adaptive')" --against "('…-s16384', 'fixed')"    two cases of one revision
   tilegate repro 's4096.*adaptive' --no-run --out repro              write it, and run it elsewhere
 """
 _EPILOG = "exit code: 0 done, 2 usage error, 3 a result is wrong"
@@ -48,6 +49,9 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
     parser.add_argument("case", metavar="CASE", help="an expression that is found in the id of exactly one case")
     parser.add_argument("--rev", default=trees.WORKTREE, metavar="REV", help="the revision (default: WORKTREE)")
     parser.add_argument("--base", metavar="REV", help="the revision whose kernel takes turns with it")
+    parser.add_argument(
+        "--against", metavar="CASE", help="another case as the base, such as the same work under another tile policy"
+    )
     parser.add_argument("--lengths", type=_lengths, default=[], metavar="LIST", help="default: up to the case's own")
     parser.add_argument("--rounds", type=int, default=20, metavar="N", help="launches of each kernel (default: 20)")
     parser.add_argument(
@@ -64,17 +68,24 @@ def run(args: argparse.Namespace) -> int:
         raise UsageError(f"--rounds {args.rounds}: at least one launch is needed")
     reporter, target = Reporter(), invocation.target_named(args.target)
     repository = trees.open_repository(args.repo.resolve())
-    wanted = {**({"base": args.base} if args.base else {}), "head": args.rev}
+    wanted = {"head": (args.rev, args.case)}
+    if args.base or args.against:
+        wanted = {"base": (args.base or args.rev, args.against or args.case), **wanted}
     with tempfile.TemporaryDirectory(prefix="tilegate-repro-") as scratch, reporter.phase("repro", 2) as phase:
         phase.doing("asking the suite")
-        sides = asked(repository, wanted, args.case, Path(scratch), target=target, lengths=args.lengths)
+        sides = asked(repository, wanted, Path(scratch), target=target, lengths=args.lengths)
         case = sides["head"].case
         folder = args.out or invocation.default_folder(
             repository, f"repro-{sides['head'].revision.short}-{hashlib.sha256(case.encode()).hexdigest()[:8]}"
         )
         _refuse(folder)
         revisions = {role: side.revision.short for role, side in sides.items()}
-        repro.write(folder, case, _described(sides), target=target, revisions=revisions, rounds=args.rounds)
+        labels = revisions
+        if args.against:
+            labels = {role: f"{sides[role].case} of {short}" for role, short in revisions.items()}
+        repro.write(
+            folder, case, _described(sides), target=target, revisions=revisions, labels=labels, rounds=args.rounds
+        )
         phase.done("written")
         status = EXIT_DONE
         if not args.no_run:
@@ -82,7 +93,7 @@ def run(args: argparse.Namespace) -> int:
             with device_lock.hold(target, wait=True, who=f"tilegate repro {args.case}", say=reporter.note):
                 status = _run(folder)
         results = repro.load_results(folder)
-        text = repro.readme(case, revisions, files.load_json(folder / "environment.json"), results)
+        text = repro.readme(case, labels, files.load_json(folder / "environment.json"), results)
         files.write_text(folder / "README.md", text)
         phase.done("seen")
     reporter.note(f"reproduction: {folder / 'README.md'}")

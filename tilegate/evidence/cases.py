@@ -55,36 +55,39 @@ def one_case(worker: Worker, pattern: str) -> ListedCase:
 
 def asked(
     repository: trees.Repository,
-    wanted: Mapping[str, str],
-    pattern: str,
+    wanted: Mapping[str, tuple[str, str]],
     scratch: Path,
     *,
     target: Target,
     lengths: Sequence[int],
 ) -> dict[str, Side]:
-    """Ask the suite of the first revision for its `reproduction` of a case, with the package of each.
+    """Ask the suite of the first revision for its `reproduction` of cases, each with the package of its revision.
 
     Args:
-        repository, wanted: revisions by role, "base" first if there is one.
-        pattern: see `one_case`.
+        repository: has the revisions.
+        wanted: (revision, pattern of `one_case`) by role, "base" first if there is one.
         scratch: an existing folder.
         target: "cpu", "cuda" or "hip".
-        lengths: see docs/protocol.md, `reproduction`.
+        lengths: see docs/protocol.md, `reproduction`; without any, the base is asked for those of the head.
 
     Raises:
-        UsageError: there is no such case, or its suite has no reproduction.
+        UsageError: there is no such case, its suite has no reproduction, or the two cases have other shapes.
     """
-    revisions = {role: trees.resolve(repository, rev, scratch / f"objects-{role}") for role, rev in wanted.items()}
+    revisions = {role: trees.resolve(repository, rev, scratch / f"objects-{role}") for role, (rev, _) in wanted.items()}
     suite = next(iter(revisions.values()))
-    sides = {}
-    for role, revision in revisions.items():
-        stage, config = staged(repository, revision, suite, scratch / role / "stage", target=target, tier="full")
+    sides: dict[str, Side] = {}
+    for role in reversed(tuple(wanted)):  # the head first: its lengths are the base's
+        stage, config = staged(repository, revisions[role], suite, scratch / role / "stage", target=target, tier="full")
         with Crew({stage.name: stage}, scratch / role / "logs", config, label="repro") as crew:
             try:
                 worker = crew.worker(stage.name)
-                case = str(one_case(worker, pattern)["id"])
-                answer = worker.request("reproduction", config.compile_timeout, case=case, lengths=list(lengths))
+                case = str(one_case(worker, wanted[role][1])["id"])
+                asked_for = list(lengths) or (list(sides["head"].answer["lengths"]) if sides else [])
+                answer = worker.request("reproduction", config.compile_timeout, case=case, lengths=asked_for)
             except WorkerError as error:
-                raise UsageError(f"{revision.rev}: {pattern!r} cannot be reproduced: {error.message}") from None
-        sides[role] = Side(revision, case, answer)
-    return sides
+                what = f"{wanted[role][0]}: {wanted[role][1]!r}"
+                raise UsageError(f"{what} cannot be reproduced: {error.message}") from None
+        if sides and answer["shape"] != sides["head"].answer["shape"]:
+            raise UsageError(f"{case} is another problem than {sides['head'].case}: their times cannot be compared")
+        sides[role] = Side(revisions[role], case, answer)
+    return {role: sides[role] for role in wanted}

@@ -24,6 +24,7 @@ def write(
     *,
     target: str,
     revisions: Mapping[str, str],
+    labels: Mapping[str, str],
     rounds: int,
 ) -> None:
     """Write everything but what was seen.
@@ -33,7 +34,8 @@ def write(
         case: id of the case.
         sides: what the suite says of the case at "head", and at "base" if there is one (docs/protocol.md, `reproduction`).
         target: "cpu", "cuda" or "hip".
-        revisions: of each side, as the README names them.
+        revisions: of each side, twelve digits of the commit.
+        labels: what each side is, for people.
         rounds: launches of each kernel, by default.
 
     Raises:
@@ -55,7 +57,7 @@ def write(
         },
     }
     template = resources.files("tilegate").joinpath("evidence/templates/repro.py.txt").read_text(encoding="utf-8")
-    title = f"Reproduces {case}: " + " and ".join(f"{role} {revisions[role]}" for role in sides)
+    title = f"Reproduces {case}: " + " and ".join(f"{role} {labels[role]}" for role in sides)
     for role, side in sides.items():
         files.write_text(folder / role / "kernel.py", side["kernel"])
         files.write_text(folder / role / "dialect.py", side["dialect"])
@@ -66,12 +68,12 @@ def write(
 
 
 def readme(
-    case: str, revisions: Mapping[str, str], described: Mapping[str, Any], results: Mapping[str, Any] | None
+    case: str, labels: Mapping[str, str], described: Mapping[str, Any], results: Mapping[str, Any] | None
 ) -> str:
     """Return README.md: the command, and what was seen where this folder was made.
 
     Args:
-        case, revisions: as `write`.
+        case, labels: as `write`.
         described: environment.json.
         results: of repro.py; None if it was not run here.
     """
@@ -85,7 +87,7 @@ def readme(
         "python repro.py",
         "```",
         "",
-        *(f"- `{role}/kernel.py`: the kernel at {revision}" for role, revision in revisions.items()),
+        *(f"- `{role}/kernel.py`: the kernel at {revision}" for role, revision in labels.items()),
         "- `problem.py`: inputs, the float64 reference, and the tolerance",
         f"- `environment.json`: where this was seen: {place}",
         "",

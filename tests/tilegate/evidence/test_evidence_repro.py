@@ -16,6 +16,7 @@ from tilegate.evidence import repro
 
 ROOT = Path(__file__).parents[3]
 CASE = "latency_forward('cpu-g6-d64-s127', 'adaptive')"
+CASE_PATTERN = CASE.replace("(", r"\(").replace(")", r"\)")
 
 
 @pytest.fixture(scope="module")
@@ -112,6 +113,32 @@ def test_a_wrong_call_is_refused(arguments, said, capsys):
         status = stopped.code
     assert status == 2
     assert said in capsys.readouterr().err
+
+
+def test_two_policies_take_turns(tmp_path):
+    """The field story: one tile for everything beside the tiles that the problem asks for."""
+    other = CASE.replace("adaptive", "fixed")
+    call = [
+        "repro",
+        CASE_PATTERN,
+        "--against",
+        other.replace("(", r"\(").replace(")", r"\)"),
+        "--lengths",
+        "33",
+        "--no-run",
+    ]
+    assert cli.main([*call, "--target", "cpu", "--out", str(tmp_path), "--repo", str(ROOT)]) == 0
+    sides = json.loads((tmp_path / "settings.json").read_text())["sides"]
+    assert sides["base"]["tiles"].keys() == sides["head"]["tiles"].keys() == {"33"}
+    assert sides["base"]["tiles"] != sides["head"]["tiles"]
+    readme = (tmp_path / "README.md").read_text()
+    assert "'fixed') of worktree" in readme
+
+
+def test_cases_of_other_shapes_do_not_take_turns(tmp_path, capsys):
+    call = ["repro", CASE_PATTERN, "--against", "cpu-g5-d64-s128', 'fixed'", "--no-run", "--out", str(tmp_path / "x")]
+    assert cli.main([*call, "--target", "cpu", "--repo", str(ROOT)]) == 2
+    assert "another problem" in capsys.readouterr().err
 
 
 def test_another_folder_is_left_alone(tmp_path, capsys):
