@@ -34,7 +34,7 @@ from tilegate.judging.measured import of_turns  # noqa: E402
 from tilegate.measuring import duet, environment  # noqa: E402
 from tilegate.measuring.disturbance import Patience  # noqa: E402
 from tilegate.measuring.layout import Layouts  # noqa: E402
-from tilegate.measuring.session import Crew, Stage, stage  # noqa: E402
+from tilegate.measuring.session import WorkerPool, Stage, stage  # noqa: E402
 
 WAYS = ("fixed", "drawn")
 
@@ -120,13 +120,13 @@ def replicate(stages: dict[str, Stage], config: GateConfig, way: str, options: a
     drawn = {side: Layouts().draw(random.getrandbits(31), label, side) for side in stages} if way == "drawn" else None
     found = {}
     logs = next(iter(stages.values())).folder.parent / "logs"
-    with Crew(stages, logs, config, label=label, timed=True, layouts=drawn) as crew:
-        cases = [c["id"] for c in crew.worker("base").catalogue()["cases"] if re.search(options.bench, c["id"])]
-        crew.precompile(dict.fromkeys(stages, cases))
+    with WorkerPool(stages, logs, config, label=label, timed=True, layouts=drawn) as pool:
+        cases = [c["id"] for c in pool.worker("base").catalogue()["cases"] if re.search(options.bench, c["id"])]
+        pool.precompile(dict.fromkeys(stages, cases))
         for case in random.sample(cases, len(cases)) if way == "drawn" else cases:
             started = time.monotonic()
             measured = duet.measure(
-                crew,
+                pool,
                 case,
                 options.pairs,
                 config.for_case(case),

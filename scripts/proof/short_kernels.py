@@ -127,7 +127,7 @@ def measure(args: argparse.Namespace) -> dict[str, Any]:
     with tempfile.TemporaryDirectory(prefix="short-kernels-") as folder:
         caches = [Path(folder, f"cache-{copy}") for copy in range(COPIES)]
         started = time.monotonic()
-        with crew(args, folder, count=1, forked=False) as (workers, _):
+        with pool(args, folder, count=1, forked=False) as (workers, _):
             document["device"] = workers[0].ask("compile")
         for copy in caches[1:]:
             shutil.copytree(caches[0], copy)
@@ -153,7 +153,7 @@ def measure(args: argparse.Namespace) -> dict[str, Any]:
 
 def one_round(args: argparse.Namespace, folder: str, number: int, replicates: int, *, forked: bool) -> dict[str, Any]:
     """Start pairs of processes together, then measure one pair after the other while the rest waits."""
-    with crew(args, folder, count=2 * replicates, forked=forked) as (workers, seconds):
+    with pool(args, folder, count=2 * replicates, forked=forked) as (workers, seconds):
         seeds = [args.seed * 1000 + number * 100 + index for index in range(len(workers))]
         ready = [worker.ask("prepare", seed=seed, ways=args.ways) for worker, seed in zip(workers, seeds, strict=True)]
         say(
@@ -228,7 +228,7 @@ class Worker:
 
 
 @contextlib.contextmanager
-def crew(args: argparse.Namespace, folder: str, *, count: int, forked: bool) -> Iterator[tuple[list[Worker], float]]:
+def pool(args: argparse.Namespace, folder: str, *, count: int, forked: bool) -> Iterator[tuple[list[Worker], float]]:
     """Start `count` workers, one by one or forked from one; yield them and the seconds until all had a device."""
     path = str(Path(folder, f"socket-{time.monotonic_ns()}"))
     command = [sys.executable, str(Path(__file__).resolve()), "--target", args.target, "--worker", path]

@@ -17,7 +17,7 @@ import tilegate
 from tilegate.config import load_config
 from tilegate.failures import SkippedError, explain
 from tilegate.files import UsageError
-from tilegate.measuring.session import Crew, Worker, WorkerError, stage
+from tilegate.measuring.session import WorkerPool, Worker, WorkerError, stage
 from tilegate.protocol import Artifact, WrongResult, WrongTreeError, digest
 
 TOTAL = "sums.Total.latency_total(1000)"
@@ -252,14 +252,14 @@ def test_two_that_hang_at_once_are_both_hangs(tree, config, start, tmp_path):
         )
         for name in ("base", "head")
     }
-    with Crew(staged, tmp_path / "logs", config, label="two") as crew:
-        crew.start()
-        answers = crew.request_all("setup", 1, {name: {"case": TOTAL} for name in staged})
+    with WorkerPool(staged, tmp_path / "logs", config, label="two") as pool:
+        pool.start()
+        answers = pool.request_all("setup", 1, {name: {"case": TOTAL} for name in staged})
         for answer in answers.values():
             with pytest.raises(WorkerError) as caught:
                 answer()
             assert caught.value.kind == "hang"
-        assert crew.request("base", "artifacts", 30, case="sums.Mean.latency_mean(1000)")["identity"]  # a fresh one
+        assert pool.request("base", "artifacts", 30, case="sums.Mean.latency_mean(1000)")["identity"]  # a fresh one
 
 
 def test_the_whole_group_ends_with_the_worker(start, tree, tmp_path):

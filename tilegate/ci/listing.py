@@ -12,7 +12,7 @@ from tilegate.ci.github import TOKEN_VARIABLE
 from tilegate.ci.plan import suite_path
 from tilegate.config import load_config
 from tilegate.files import UsageError
-from tilegate.measuring.session import Crew, WorkerError, stage
+from tilegate.measuring.session import WorkerPool, WorkerError, stage
 from tilegate.schemas.samples import Target, Tier
 
 
@@ -47,9 +47,9 @@ def cases_of(checkout: Path, target: Target, tier: Tier) -> tuple[str, ...]:
             target=target,
             tier=tier,
         )
-        with _without_token(), Crew({"base": staged}, Path(folder, "logs"), config, label="list") as crew:
+        with _without_token(), WorkerPool({"base": staged}, Path(folder, "logs"), config, label="list") as pool:
             try:
-                listed = crew.worker("base").catalogue()
+                listed = pool.worker("base").catalogue()
             except WorkerError as error:
                 raise UsageError(f"the suite cannot be listed: {error}") from None
     if listed["broken"]:

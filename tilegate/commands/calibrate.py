@@ -33,7 +33,7 @@ from tilegate.judging.noise import CaseNoise, Needs
 from tilegate.measuring import device_lock, duet, environment, layout, rounds, trees
 from tilegate.measuring.budget import Budget
 from tilegate.measuring.disturbance import Patience
-from tilegate.measuring.session import Crew, Stage, WorkerError, stage
+from tilegate.measuring.session import WorkerPool, Stage, WorkerError, stage
 from tilegate.progress import Reporter
 from tilegate.protocol import TARGETS, TIERS
 from tilegate.schemas.samples import Target, Tier
@@ -257,9 +257,9 @@ def _measure(calibration: _Calibration, wanted: Mapping[str, int], pattern: Any)
 
 def _catalogue(calibration: _Calibration, pattern: Any) -> dict[str, Any]:
     """Return the cases that are to be calibrated, none of them measured."""
-    with Crew({"base": calibration.stages["base"]}, calibration.logs, calibration.config, label="list") as crew:
+    with WorkerPool({"base": calibration.stages["base"]}, calibration.logs, calibration.config, label="list") as pool:
         try:
-            listed = crew.worker("base").catalogue()
+            listed = pool.worker("base").catalogue()
         except WorkerError as error:
             raise UsageError(f"the suite cannot be loaded: {error.message}") from None
     for module, failure in listed["broken"].items():
@@ -279,35 +279,35 @@ def _replicate(calibration: _Calibration, names: Sequence[str], title: str, kind
     names = layout.order(secrets.randbits(48), title, names)
     config, cases, budget = calibration.config, calibration.partial["cases"], calibration.budget
     patience = Patience(rounds.PATIENCE)
-    crew: Crew | None = None
+    pool: WorkerPool | None = None
     try:
         with calibration.reporter.phase(title, len(names)) as phase:
             for index, name in enumerate(names):
                 phase.doing(name)
-                warm_up = config.for_case(name).warm_up_seconds * (1.0 if crew is None else rounds.LATER_WARM_UP)
-                if crew is None:
-                    crew = _start(calibration, names[index:], alike=kind == "same_layout")
+                warm_up = config.for_case(name).warm_up_seconds * (1.0 if pool is None else rounds.LATER_WARM_UP)
+                if pool is None:
+                    pool = _start(calibration, names[index:], alike=kind == "same_layout")
                 started = time.monotonic()
                 order = random.Random(secrets.randbits(64))  # noqa: S311 - not for secrets
                 try:
                     measured = duet.measure(
-                        crew, name, _PAIRS, config.for_case(name), order, warm_up=warm_up, patience=patience
+                        pool, name, _PAIRS, config.for_case(name), order, warm_up=warm_up, patience=patience
                     )
                 except duet.SideError as failed:
                     cases[name]["failure"] = failed.error.message
-                    crew.close()
-                    crew = None
+                    pool.close()
+                    pool = None
                 else:
                     budget.paid(name, _PAIRS, time.monotonic() - started)
-                    cases[name][kind].append(_turns(measured, crew.target))
+                    cases[name][kind].append(_turns(measured, pool.target))
                 calibration.save()
                 phase.done(name if cases[name]["failure"] is None else f"{name}: failed")
     finally:
-        if crew is not None:
-            crew.close()
+        if pool is not None:
+            pool.close()
 
 
-def _start(calibration: _Calibration, names: Sequence[str], *, alike: bool) -> Crew:
+def _start(calibration: _Calibration, names: Sequence[str], *, alike: bool) -> WorkerPool:
     """Start a fresh pair of processes, laid out alike or each for itself, and let both load all kernels at once."""
     started = time.monotonic()
     label = f"calibrate-{secrets.token_hex(4)}"
@@ -315,13 +315,15 @@ def _start(calibration: _Calibration, names: Sequence[str], *, alike: bool) -> C
     layouts: dict[str, layout.Layout] = {
         side: sides.draw(seed, label, "both" if alike else side) for side in duet.SIDES
     }
-    crew = Crew(calibration.stages, calibration.logs, calibration.config, label=label, timed=True, layouts=layouts)
-    crew.start()
-    for answer in crew.precompile(dict.fromkeys(duet.SIDES, names)).values():
+    pool = WorkerPool(
+        calibration.stages, calibration.logs, calibration.config, label=label, timed=True, layouts=layouts
+    )
+    pool.start()
+    for answer in pool.precompile(dict.fromkeys(duet.SIDES, names)).values():
         with contextlib.suppress(WorkerError):  # fails again, with its case
             answer()
     calibration.budget.startup = max(calibration.budget.startup, time.monotonic() - started)
-    return crew
+    return pool
 
 
 def _turns(result: duet.Result, target: Target) -> list[list[float]]:

@@ -24,7 +24,7 @@ from tilegate.judging.noise import NoiseProfile
 from tilegate.judging.waivers import Waiver
 from tilegate.measuring import causes, device_lock, duet, environment, inspection, rounds, samples, trees
 from tilegate.measuring.budget import Budget
-from tilegate.measuring.session import Crew, Stage, stage
+from tilegate.measuring.session import WorkerPool, Stage, stage
 from tilegate.progress import Phase, Reporter
 from tilegate.protocol import TARGETS, TIERS
 from tilegate.schemas.samples import Asked, Described, Environment, Target, Tier
@@ -316,19 +316,19 @@ def _measure(
         reporter.note(f"continuing the run in {comparison.out}")
     stages = _stages(comparison)
     logs = comparison.out / "logs"
-    with Crew(stages, logs, comparison.config, label="inspect") as crew:
+    with WorkerPool(stages, logs, comparison.config, label="inspect") as pool:
         if not record.cases:
-            inspection.inspect(crew, record, comparison.pattern, reporter)
+            inspection.inspect(pool, record, comparison.pattern, reporter)
         if comparison.emulated and "emulation" not in record.document:
             limit = comparison.config.emulate_seconds
             with record.timed("emulate"):
                 gating.enter(record, stages, comparison.emulated, logs=logs, reporter=reporter, seconds=limit)
-        inspection.check(crew, record, comparison.config, reporter)
+        inspection.check(pool, record, comparison.config, reporter)
     rounds.run(rounds.Timing(record, comparison.config, comparison.target, stages, logs, reporter, budget))
     if slower := causes.unexplained(record):
         sides: dict[str, Stage] = {name: stages[name] for name in duet.SIDES}
-        with record.timed("explain"), Crew(sides, logs, comparison.config, label="explain") as crew:
-            causes.attach(crew, record, slower, comparison.arch, reporter)
+        with record.timed("explain"), WorkerPool(sides, logs, comparison.config, label="explain") as pool:
+            causes.attach(pool, record, slower, comparison.arch, reporter)
             if comparison.emulate:
                 explain.attach(record, sides, slower, comparison.arch, logs=logs, reporter=reporter)
     record.finish()

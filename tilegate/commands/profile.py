@@ -29,7 +29,7 @@ from tilegate.isa.toolchain import ToolchainError, find_toolchain
 from tilegate.lowering.store import default_store
 from tilegate.measuring import device_lock, trees
 from tilegate.measuring.environment import describe
-from tilegate.measuring.session import Crew, Stage, WorkerError
+from tilegate.measuring.session import WorkerPool, Stage, WorkerError
 from tilegate.measuring.staging import staged
 from tilegate.progress import Reporter
 from tilegate.protocol import JSON, TARGETS, Artifact
@@ -144,9 +144,9 @@ def _about(
     stage: Stage, config: GateConfig, pattern: str, scratch: Path, arch: str
 ) -> tuple[str, Mapping[str, Any], dict[str, JSON]]:
     """Return the case that the expression names, its work, and the figures of its compiled code."""
-    with Crew({stage.name: stage}, scratch / "logs", config, label="profile") as crew:
+    with WorkerPool({stage.name: stage}, scratch / "logs", config, label="profile") as pool:
         try:
-            worker = crew.worker(stage.name)
+            worker = pool.worker(stage.name)
             found = one_case(worker, pattern)
             names = [str(found["id"])]
             made = worker.request("generated", config.compile_timeout, case=names[0])

@@ -10,7 +10,7 @@ from typing import Any
 
 from tilegate.files import UsageError
 from tilegate.measuring import trees
-from tilegate.measuring.session import Crew, ListedCase, Worker, WorkerError
+from tilegate.measuring.session import WorkerPool, ListedCase, Worker, WorkerError
 from tilegate.measuring.staging import staged
 from tilegate.protocol import is_call
 from tilegate.schemas.samples import Target
@@ -78,9 +78,9 @@ def asked(
     sides: dict[str, Side] = {}
     for role in reversed(tuple(wanted)):  # the head first: its lengths are the base's
         stage, config = staged(repository, revisions[role], suite, scratch / role / "stage", target=target, tier="full")
-        with Crew({stage.name: stage}, scratch / role / "logs", config, label="repro") as crew:
+        with WorkerPool({stage.name: stage}, scratch / role / "logs", config, label="repro") as pool:
             try:
-                worker = crew.worker(stage.name)
+                worker = pool.worker(stage.name)
                 case = str(one_case(worker, wanted[role][1])["id"])
                 asked_for = list(lengths) or (list(sides["head"].answer["lengths"]) if sides else [])
                 answer = worker.request("reproduction", config.compile_timeout, case=case, lengths=asked_for)

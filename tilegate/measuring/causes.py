@@ -22,7 +22,7 @@ from typing import IO, Any
 
 from tilegate.judging import judge
 from tilegate.measuring.samples import Record
-from tilegate.measuring.session import Crew, WorkerError
+from tilegate.measuring.session import WorkerPool, WorkerError
 from tilegate.progress import Reporter
 from tilegate.protocol import Artifact, digest, is_call
 from tilegate.schemas.samples import Case
@@ -65,23 +65,23 @@ def unexplained(record: Record) -> list[str]:
     return sorted(found, key=lambda name: -(verdicts[name]["ratio"] or 0.0))
 
 
-def attach(crew: Crew, record: Record, names: Sequence[str], arch: str | None, reporter: Reporter) -> None:
+def attach(pool: WorkerPool, record: Record, names: Sequence[str], arch: str | None, reporter: Reporter) -> None:
     """Enter in the record what differs in the code of each case, likeliest cause first; nothing where nothing does.
 
     Args:
-        crew: workers "base" and "head", which are asked for the generated code.
+        pool: workers "base" and "head", which are asked for the generated code.
         record: gets a "cause" in every case that there is something to say of.
         names: the cases, the most important first: time may run out.
         arch: the chip for which the code is compiled and compared; None compares launch configurations only.
         reporter: shows progress.
     """
     try:
-        _attach(crew, record, names, arch, reporter)
+        _attach(pool, record, names, arch, reporter)
     except (OSError, RecursionError) as error:  # no disk, no process; settings nested a thousand deep
         reporter.note(f"what changed in the code could not be looked for: {error}")
 
 
-def _attach(crew: Crew, record: Record, names: Sequence[str], arch: str | None, reporter: Reporter) -> None:
+def _attach(pool: WorkerPool, record: Record, names: Sequence[str], arch: str | None, reporter: Reporter) -> None:
     deadline = time.monotonic() + RUN_SECONDS
 
     def enter(name: str, lines: Sequence[str]) -> None:
@@ -97,13 +97,13 @@ def _attach(crew: Crew, record: Record, names: Sequence[str], arch: str | None, 
             slower = looks_slower(record.cases[name])
             key = f"{_identities(record.cases[name])} {slower}"
             if key not in jobs:
-                fetched = _fetch(crew, name, record.cases[name], deadline)
+                fetched = _fetch(pool, name, record.cases[name], deadline)
                 if isinstance(fetched, str):
                     enter(name, [fetched])
                     continue
                 jobs[key] = _Job(*fetched, slower)
             users.setdefault(key, []).append(name)
-        crew.close()  # a machine has better uses for the memory of two idle suites than to hold it while it compiles
+        pool.close()  # a machine has better uses for the memory of two idle suites than to hold it while it compiles
         compilable = {key: job for key, job in jobs.items() if not _is_call(record, users[key])}
         for key in jobs.keys() - compilable.keys():
             for name in users[key]:
@@ -168,12 +168,12 @@ def _identities(case: Case) -> str:
     return f"{case['base']['identity']} {case['head']['identity']}"
 
 
-def _fetch(crew: Crew, name: str, case: Case, deadline: float) -> tuple[Kernels, Kernels] | str:
+def _fetch(pool: WorkerPool, name: str, case: Case, deadline: float) -> tuple[Kernels, Kernels] | str:
     """Return both sides' kernels, or a sentence on why there are none."""
-    timeout = min(crew.config.for_case(name).compile_timeout, deadline - time.monotonic())
+    timeout = min(pool.config.for_case(name).compile_timeout, deadline - time.monotonic())
     if timeout <= 0:
         return _NO_TIME
-    answers = crew.request_all("generated", timeout, {"base": {"case": name}, "head": {"case": name}})
+    answers = pool.request_all("generated", timeout, {"base": {"case": name}, "head": {"case": name}})
     kernels = []
     for side in ("base", "head"):
         try:

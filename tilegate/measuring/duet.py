@@ -20,7 +20,7 @@ from typing import Any, Literal, TypedDict
 
 from tilegate.config import GateConfig
 from tilegate.measuring.disturbance import Patience, clock, reason
-from tilegate.measuring.session import Crew, WorkerError
+from tilegate.measuring.session import WorkerPool, WorkerError
 from tilegate.protocol.device_state import FAST_SOURCES
 from tilegate.schemas.samples import Pair, SideName
 
@@ -60,7 +60,7 @@ class SideError(Exception):
 
 @dataclass(frozen=True)
 class Prepared:
-    """How a case is timed in one crew.
+    """How a case is timed in one pool.
 
     Attributes:
         seconds: of a launch, roughly.
@@ -77,15 +77,15 @@ class Prepared:
 
 @dataclass(frozen=True)
 class Turns:
-    """One case in one crew: what is asked of its workers.
+    """One case in one pool: what is asked of its workers.
 
     Attributes:
-        crew: timed workers, one for each side.
+        pool: timed workers, one for each side.
         case: its id.
         config: launches, warm-up and timeouts.
     """
 
-    crew: Crew
+    pool: WorkerPool
     case: str
     config: GateConfig
 
@@ -95,7 +95,7 @@ class Turns:
 
     def ask_all(self, operation: str, timeout: float, arguments: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
         """Ask several sides at once. Raises SideError."""
-        answers = self.crew.request_all(operation, timeout, arguments)
+        answers = self.pool.request_all(operation, timeout, arguments)
         found = {}
         for side, answer in answers.items():
             try:
@@ -158,7 +158,7 @@ class Turns:
 
 
 def measure(
-    crew: Crew,
+    pool: WorkerPool,
     case: str,
     pairs: int,
     config: GateConfig,
@@ -176,7 +176,7 @@ def measure(
     as that takes no more than `PLACING_SHARE` of the time: the luck of one place is then in the noise of the pairs.
 
     Args:
-        crew: timed workers "base" and "head".
+        pool: timed workers "base" and "head".
         case: its id.
         pairs: how many.
         config: launches and timeouts.
@@ -187,7 +187,7 @@ def measure(
     Raises:
         SideError: one side failed; nothing of the case is kept.
     """
-    turns = Turns(crew, case, config)
+    turns = Turns(pool, case, config)
     prepared = turns.prepare(order.sample(SIDES, 2), warm_up)
     placing = _Placing(prepared.set_up_seconds)
     state = {side: turns.state(side) for side in SIDES}
@@ -202,7 +202,7 @@ def measure(
         head_first = pending.pop(0)
         in_order = SIDES[::-1] if head_first else SIDES
         turn = {}
-        if crew.target == "cpu":
+        if pool.target == "cpu":
             turn = turns.alternately(in_order, prepared.launches)
         else:
             for side in in_order:
@@ -215,7 +215,7 @@ def measure(
             continue
         after = [state[side] for side in SIDES]
         fastest = max(fastest, *map(clock, after))
-        why = reason(before, after, workers=crew.processes(), fastest=fastest)
+        why = reason(before, after, workers=pool.processes(), fastest=fastest)
         before = state["base" if head_first else "head"]
         if why is None:
             in_a_row = 0
@@ -232,14 +232,14 @@ def measure(
 
 
 def measure_alone(
-    crew: Crew, side: str, case: str, count: int, config: GateConfig, *, warm_up: float
+    pool: WorkerPool, side: str, case: str, count: int, config: GateConfig, *, warm_up: float
 ) -> list[list[float]]:
     """Measure a case that the base does not have, in one worker; return the seconds of each launch of `count` turns.
 
     Raises:
         SideError: it failed.
     """
-    turns = Turns(crew, case, config)
+    turns = Turns(pool, case, config)
     prepared = turns.prepare([side], warm_up)
     measured = [turns.turn(side, prepared.launches) for _ in range(count)]
     turns.ask(side, "teardown", config.measure_timeout)

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from tilegate.config import GateConfig
 from tilegate.files import UsageError
 from tilegate.measuring.samples import Record, new_side
-from tilegate.measuring.session import Catalogue, Crew, ListedCase, WorkerError
+from tilegate.measuring.session import Catalogue, WorkerPool, ListedCase, WorkerError
 from tilegate.progress import Reporter
 from tilegate.schemas.samples import Case, Side, SideName
 
@@ -18,28 +18,28 @@ _LISTED = 5  # cases that an error message names
 _SIDES: tuple[SideName, ...] = ("base", "head")
 
 
-def inspect(crew: Crew, record: Record, pattern: str | None, reporter: Reporter) -> None:
+def inspect(pool: WorkerPool, record: Record, pattern: str | None, reporter: Reporter) -> None:
     """Fill the record with every case of either side that matches `pattern`: its identity at both, and its role.
 
     Raises:
         UsageError: there are no such cases.
     """
     catalogues = {}
-    with record.timed("import"), reporter.phase("import", len(crew.stages)) as phase:
-        crew.start()  # all import at the same time
-        for name in crew.stages:
+    with record.timed("import"), reporter.phase("import", len(pool.stages)) as phase:
+        pool.start()  # all import at the same time
+        for name in pool.stages:
             phase.doing(f"package and suite of {name}")
-            catalogues[name] = _catalogue(crew, name)
+            catalogues[name] = _catalogue(pool, name)
             phase.done(f"package and suite of {name}")
     cases = _select(*_collect(catalogues), pattern)
     with record.timed("compile"):
-        _identify(crew, cases, reporter)
+        _identify(pool, cases, reporter)
     _assign_roles(cases, record)
     record.cases.update(cases)
     record.save()
 
 
-def check(crew: Crew, record: Record, config: GateConfig, reporter: Reporter) -> None:
+def check(pool: WorkerPool, record: Record, config: GateConfig, reporter: Reporter) -> None:
     """Check the results of the head in every case, and of the base where it is timed or where the head is wrong."""
     pending = [name for name, case in record.cases.items() if _unchecked(case, "head") or _base_to_check(case)]
     unverified = 0
@@ -47,12 +47,12 @@ def check(crew: Crew, record: Record, config: GateConfig, reporter: Reporter) ->
         for name in pending:
             case = record.cases[name]
             phase.doing(name)
-            to_check = {holder(crew, name): case["head"]} if _unchecked(case, "head") else {}
+            to_check = {holder(pool, name): case["head"]} if _unchecked(case, "head") else {}
             if _base_to_check(case):
                 to_check["base"] = case["base"]
-            skipped = _check(crew, name, to_check, config.for_case(name))
+            skipped = _check(pool, name, to_check, config.for_case(name))
             if _base_to_check(case):  # only now is it known that the head is wrong
-                skipped |= _check(crew, name, {"base": case["base"]}, config.for_case(name))
+                skipped |= _check(pool, name, {"base": case["base"]}, config.for_case(name))
             if len(skipped) == len(_SIDES):
                 del record.cases[name]
                 phase.done(f"{name}: skipped by the suite")
@@ -65,12 +65,12 @@ def check(crew: Crew, record: Record, config: GateConfig, reporter: Reporter) ->
         reporter.note(f"{unverified} cases have no check(), so nothing says whether their results are right")
 
 
-def _catalogue(crew: Crew, name: str) -> Catalogue:
+def _catalogue(pool: WorkerPool, name: str) -> Catalogue:
     """Return what the worker found, with the failure of the whole suite if it could not be loaded."""
     try:
-        return crew.worker(name).catalogue()
+        return pool.worker(name).catalogue()
     except WorkerError as error:
-        crew.drop(name)
+        pool.drop(name)
         return {"cases": [], "broken": {"": {"kind": error.kind, "message": error.message, "log": error.log}}}
 
 
@@ -164,28 +164,28 @@ def _select(cases: dict[str, Case], modules: list[str], pattern: str | None) -> 
     return chosen
 
 
-def _identify(crew: Crew, cases: dict[str, Case], reporter: Reporter) -> None:
+def _identify(pool: WorkerPool, cases: dict[str, Case], reporter: Reporter) -> None:
     """Compile everything at both commits and take the identity of the generated code."""
     wanted: dict[str, list[str]] = {}
     for case_id, case in cases.items():
         if case["base"]["status"] == "ok":
             wanted.setdefault("base", []).append(case_id)
         if case["head"]["status"] == "ok":
-            wanted.setdefault(holder(crew, case_id), []).append(case_id)
+            wanted.setdefault(holder(pool, case_id), []).append(case_id)
     with reporter.phase("compile", len(cases)) as phase:
         phase.doing("all kernels at both revisions")
-        for name, answer in crew.precompile(wanted).items():
+        for name, answer in pool.precompile(wanted).items():
             try:
                 answer()
             except WorkerError as error:  # which case it was shows below, one by one
                 reporter.note(f"compiling all kernels of {name} at once failed ({error.kind}): {error.message}")
         for case_id, case in list(cases.items()):
             phase.doing(case_id)
-            holders: dict[str, SideName] = {"base": "base", holder(crew, case_id): "head"}
+            holders: dict[str, SideName] = {"base": "base", holder(pool, case_id): "head"}
             asked = {name: {"case": case_id} for name, side in holders.items() if case[side]["status"] == "ok"}
             skipped = set()
-            timeout = crew.config.for_case(case_id).compile_timeout
-            for name, answer in crew.request_all("artifacts", timeout, asked).items():
+            timeout = pool.config.for_case(case_id).compile_timeout
+            for name, answer in pool.request_all("artifacts", timeout, asked).items():
                 of = case[holders[name]]
                 try:
                     made = answer()
@@ -213,12 +213,12 @@ def _assign_roles(cases: dict[str, Case], record: Record) -> None:
         cases[case_id]["role"] = "control"
 
 
-def holder(crew: Crew, case_id: str) -> str:
+def holder(pool: WorkerPool, case_id: str) -> str:
     """Return which stage has the head's version of a case: "new" if only the head's own suite knows it."""
-    if "new" not in crew.stages:
+    if "new" not in pool.stages:
         return "head"
-    here = {case["id"] for case in _catalogue(crew, "head")["cases"]}
-    there = {case["id"] for case in _catalogue(crew, "new")["cases"]}
+    here = {case["id"] for case in _catalogue(pool, "head")["cases"]}
+    there = {case["id"] for case in _catalogue(pool, "new")["cases"]}
     return "new" if case_id in there - here else "head"
 
 
@@ -231,7 +231,7 @@ def _base_to_check(case: Case) -> bool:
     return _unchecked(case, "base") and (case["role"] != "identical" or case["head"]["status"] != "ok")
 
 
-def _check(crew: Crew, case_id: str, sides: Mapping[str, Side], config: GateConfig) -> set[str]:
+def _check(pool: WorkerPool, case_id: str, sides: Mapping[str, Side], config: GateConfig) -> set[str]:
     """Check a case in the workers of that name, all at once; enter in `sides` what came of it. Return who skips it."""
     going, skipped = dict(sides), set()
     for operation, timeout in (
@@ -240,7 +240,7 @@ def _check(crew: Crew, case_id: str, sides: Mapping[str, Side], config: GateConf
         ("teardown", config.check_timeout),
     ):
         arguments = {name: {"case": case_id} if operation == "setup" else {} for name in going}
-        for name, answer in crew.request_all(operation, timeout, arguments).items():
+        for name, answer in pool.request_all(operation, timeout, arguments).items():
             try:
                 answered = answer()
             except WorkerError as error:

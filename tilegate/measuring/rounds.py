@@ -21,7 +21,7 @@ from tilegate.judging.measured import of_turns
 from tilegate.measuring import duet, inspection, layout, samples
 from tilegate.measuring.budget import Budget
 from tilegate.measuring.disturbance import Patience
-from tilegate.measuring.session import Crew, WorkerError
+from tilegate.measuring.session import WorkerPool, WorkerError
 from tilegate.measuring.session import Stage as Staged
 from tilegate.progress import Reporter
 from tilegate.schemas.samples import Case, Replicate, Side, Stage, Target
@@ -139,8 +139,8 @@ def _stop(timing: Timing, pending: Mapping[str, Step]) -> None:
 def _replicate(timing: Timing, stage: Stage, steps: Mapping[str, Step]) -> None:
     """Measure one replicate of each case in one fresh pair of processes, replaced if one of them fails."""
 
-    def one(crew: Crew, name: str, warm_up: float) -> duet.SideError | None:
-        return _one(timing, crew, (stage, name, steps[name].pairs), warm_up)
+    def one(pool: WorkerPool, name: str, warm_up: float) -> duet.SideError | None:
+        return _one(timing, pool, (stage, name, steps[name].pairs), warm_up)
 
     number = max(len(timing.record.cases[name]["replicates"]) for name in steps)
     names = layout.order(timing.record.document["seed"], f"{stage}-{number}", list(steps))
@@ -152,79 +152,79 @@ def _each_case(
     stage: str,
     stages: Mapping[str, Staged],
     names: Sequence[str],
-    one: Callable[[Crew, str, float], duet.SideError | None],
+    one: Callable[[WorkerPool, str, float], duet.SideError | None],
 ) -> None:
     """Do `one` for each case in the same fresh processes, which are replaced if one fails, until the time is up."""
-    crew: Crew | None = None
+    pool: WorkerPool | None = None
     try:
         with timing.reporter.phase(stage, len(names)) as phase:
             for index, name in enumerate(names):
                 if timing.budget.left <= 0:
                     break
                 phase.doing(name)
-                warm_up = timing.config.for_case(name).warm_up_seconds * (1.0 if crew is None else LATER_WARM_UP)
-                if crew is None:
+                warm_up = timing.config.for_case(name).warm_up_seconds * (1.0 if pool is None else LATER_WARM_UP)
+                if pool is None:
                     with timing.record.timed("start"):
-                        crew = _started(timing, stage, stages, names[index:])
+                        pool = _started(timing, stage, stages, names[index:])
                 with timing.record.timed(stage):
-                    failed = one(crew, name, warm_up)
+                    failed = one(pool, name, warm_up)
                 if failed is not None:  # the other side has seen half a case
-                    crew.close()
-                    crew = None
+                    pool.close()
+                    pool = None
                 timing.record.save()
                 phase.done(name if failed is None else f"{name}: {failed.side}: {failed.error.kind}")
     finally:
-        if crew is not None:
-            crew.close()
+        if pool is not None:
+            pool.close()
 
 
-def _started(timing: Timing, stage: str, stages: Mapping[str, Staged], names: Sequence[str]) -> Crew:
+def _started(timing: Timing, stage: str, stages: Mapping[str, Staged], names: Sequence[str]) -> WorkerPool:
     """Return fresh processes that have loaded all kernels."""
-    crew = _crew(timing, stage, stages)
+    pool = _pool(timing, stage, stages)
     try:
-        if not _start(timing, crew, names):
+        if not _start(timing, pool, names):
             timing.layouts.hash_seeds = False
             timing.reporter.note(
                 "the generated code depends on PYTHONHASHSEED (a set's order, most likely), so every process gets the same "
                 "one; sort what the code is generated from, and it will be drawn as the rest of the layout is"
             )
-            crew.close()
-            crew = _crew(timing, stage, stages)
-            _start(timing, crew, names)
+            pool.close()
+            pool = _pool(timing, stage, stages)
+            _start(timing, pool, names)
     except BaseException:
-        crew.close()
+        pool.close()
         raise
-    return crew
+    return pool
 
 
-def _crew(timing: Timing, stage: str, stages: Mapping[str, Staged]) -> Crew:
+def _pool(timing: Timing, stage: str, stages: Mapping[str, Staged]) -> WorkerPool:
     """Return fresh processes, none of them started, with a layout of its own for each."""
     # The processes' identity is their label: the judge accepts no two replicates of a case from the same.
     label = f"{stage}-{secrets.token_hex(4)}"
     layouts = {name: timing.layouts.draw(timing.record.document["seed"], label, name) for name in stages}
-    return Crew(stages, timing.logs, timing.config, label=label, timed=True, layouts=layouts)
+    return WorkerPool(stages, timing.logs, timing.config, label=label, timed=True, layouts=layouts)
 
 
-def _start(timing: Timing, crew: Crew, names: Sequence[str]) -> bool:
+def _start(timing: Timing, pool: WorkerPool, names: Sequence[str]) -> bool:
     """Start the processes and let them load all kernels at once; whatever fails fails again with its case.
 
     Returns:
         Whether they generate the code that was looked at.
     """
     started = time.monotonic()
-    crew.start()
+    pool.start()
     known = {}
-    for stage in crew.stages:
+    for stage in pool.stages:
         with contextlib.suppress(WorkerError):
-            here = {case["id"] for case in crew.worker(stage).catalogue()["cases"]}
+            here = {case["id"] for case in pool.worker(stage).catalogue()["cases"]}
             known[stage] = [name for name in names if name in here]
-    crew.precompile(known)
-    same = not set(duet.SIDES) <= set(crew.stages) or _verified(timing, crew, names)
+    pool.precompile(known)
+    same = not set(duet.SIDES) <= set(pool.stages) or _verified(timing, pool, names)
     timing.budget.startup = max(timing.budget.startup, time.monotonic() - started)
     return same
 
 
-def _verified(timing: Timing, crew: Crew, names: Sequence[str]) -> bool:
+def _verified(timing: Timing, pool: WorkerPool, names: Sequence[str]) -> bool:
     """Ask both sides for the code of one case, one that differs if there is any; return whether it is what it was.
 
     Raises:
@@ -237,7 +237,7 @@ def _verified(timing: Timing, crew: Crew, names: Sequence[str]) -> bool:
         return True
     asked: dict[str, dict[str, str]] = {side: {"case": telling} for side in duet.SIDES}
     found = []
-    for answer in crew.request_all("artifacts", timing.config.for_case(telling).compile_timeout, asked).values():
+    for answer in pool.request_all("artifacts", timing.config.for_case(telling).compile_timeout, asked).values():
         try:
             found.append(answer()["identity"])
         except WorkerError:  # fails again with its case
@@ -252,7 +252,7 @@ def _verified(timing: Timing, crew: Crew, names: Sequence[str]) -> bool:
     return False
 
 
-def _one(timing: Timing, crew: Crew, what: tuple[Stage, str, int], warm_up: float) -> duet.SideError | None:
+def _one(timing: Timing, pool: WorkerPool, what: tuple[Stage, str, int], warm_up: float) -> duet.SideError | None:
     """Measure one replicate (stage, case, pairs) and enter it in the record; return what went wrong, if anything did."""
     stage, name, pairs = what
     case = timing.record.cases[name]
@@ -261,7 +261,7 @@ def _one(timing: Timing, crew: Crew, what: tuple[Stage, str, int], warm_up: floa
     config = timing.config.for_case(name)
     started = time.monotonic()
     try:
-        result = duet.measure(crew, name, pairs, config, order, warm_up=warm_up, patience=timing.patience)
+        result = duet.measure(pool, name, pairs, config, order, warm_up=warm_up, patience=timing.patience)
     except duet.SideError as failed:
         _fail(case["base" if failed.side == "base" else "head"], failed)
         return failed
@@ -269,8 +269,8 @@ def _one(timing: Timing, crew: Crew, what: tuple[Stage, str, int], warm_up: floa
     replicate: Replicate = {
         "replicate": number,
         "stage": stage,
-        "session": crew.label,
-        "layouts": {"base": crew.layouts["base"].to_json(), "head": crew.layouts["head"].to_json()},
+        "session": pool.label,
+        "layouts": {"base": pool.layouts["base"].to_json(), "head": pool.layouts["head"].to_json()},
         "pairs": result["pairs"],
     }
     if result["recorded"] > 1:
@@ -290,21 +290,21 @@ def _measure_new(timing: Timing) -> None:
     new = [name for name, case in timing.record.cases.items() if _is_new(case) and "alone" not in case]
     if new and timing.budget.left > timing.budget.startup:
         stages = {name: stage for name, stage in timing.stages.items() if name != "base"}
-        _each_case(timing, "new", stages, new, lambda crew, name, warm_up: _alone(timing, crew, name, warm_up))
+        _each_case(timing, "new", stages, new, lambda pool, name, warm_up: _alone(timing, pool, name, warm_up))
 
 
 def _is_new(case: Case) -> bool:
     return (case["base"]["status"], case["head"]["status"]) == ("missing", "ok") and bool(case["head"]["checked"])
 
 
-def _alone(timing: Timing, crew: Crew, name: str, warm_up: float) -> duet.SideError | None:
+def _alone(timing: Timing, pool: WorkerPool, name: str, warm_up: float) -> duet.SideError | None:
     case, config = timing.record.cases[name], timing.config.for_case(name)
     try:
         turns = duet.measure_alone(
-            crew, inspection.holder(crew, name), name, config.screen_pairs, config, warm_up=warm_up
+            pool, inspection.holder(pool, name), name, config.screen_pairs, config, warm_up=warm_up
         )
     except duet.SideError as failed:
         _fail(case["head"], failed)
         return failed
-    case["alone"] = {"session": crew.label, "turns": turns}
+    case["alone"] = {"session": pool.label, "turns": turns}
     return None

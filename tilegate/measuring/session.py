@@ -329,15 +329,15 @@ class Worker:
         return text.replace(str(self.stage.folder), f"<{self.stage.name}>")
 
 
-class Crew:
+class WorkerPool:
     """Keeps a worker for each stage, and replaces one that has failed.
 
     Args:
         stages: by name.
         logs: the folder for log files.
         config: timeouts.
-        label: distinguishes the log files of this crew.
-        timed: the workers measure; each crew is then one fresh set of processes.
+        label: distinguishes the log files of this pool.
+        timed: the workers measure; each pool is then one fresh set of processes.
         layouts: by stage, what is drawn for its process.
     """
 
@@ -358,7 +358,7 @@ class Crew:
         self._workers: dict[str, Worker] = {}
         self._started = 0
 
-    def __enter__(self) -> Crew:
+    def __enter__(self) -> WorkerPool:
         """Return itself; leaving the context ends the workers."""
         return self
 

@@ -207,7 +207,7 @@ def test_changed_settings(base, head, lines):
 # --- what may be in the way -------------------------------------------------------------------------------------------
 
 
-class FakeCrew:
+class FakePool:
     """Two workers that answer with what they are given: kernels by side, or an error."""
 
     config = CONFIG
@@ -237,7 +237,7 @@ def explained(base, head, /, *, arch="gfx942", names=("a",), failure=None, **ans
         built[name]["identity"] = digest(kernels)
     built["head"]["failure"] = failure
     record = record_of(dict.fromkeys(names, built))
-    causes.attach(FakeCrew(**{**sides, **answers}), record, list(names), arch, Reporter())
+    causes.attach(FakePool(**{**sides, **answers}), record, list(names), arch, Reporter())
     samples.files.check_samples(record.document)
     return [record.cases[name].get("cause") for name in names]
 

@@ -53,7 +53,7 @@ def test_patience_ends(monkeypatch):
     assert patience.seconds == 0
 
 
-class Crew:
+class WorkerPool:
     """Workers of one microsecond-exact machine; `sensors(turn)` is what they read after so many turns."""
 
     def __init__(self, sensors, seconds=1e-3, recordable=("base", "head"), target="cuda"):
@@ -85,31 +85,31 @@ class Crew:
         return None
 
 
-def _measure(crew, pairs=8, patience=0.0):
+def _measure(pool, pairs=8, patience=0.0):
     return duet.measure(
-        crew, "case", pairs, CONFIG, random.Random(1), warm_up=0.0, patience=Patience(patience)  # noqa: S311
+        pool, "case", pairs, CONFIG, random.Random(1), warm_up=0.0, patience=Patience(patience)  # noqa: S311
     )  # fmt: skip
 
 
 def test_a_disturbed_pair_is_kept_marked_and_measured_again():
     # Two turns decide the number of launches; then come the pairs, the second of them hot.
-    crew = Crew(lambda turns: {**QUIET, "throttle_reasons": ["hw_slowdown"] if turns in (5, 6) else []})
-    pairs = _measure(crew)["pairs"]
+    pool = WorkerPool(lambda turns: {**QUIET, "throttle_reasons": ["hw_slowdown"] if turns in (5, 6) else []})
+    pairs = _measure(pool)["pairs"]
     assert [pair.get("disturbed") for pair in pairs] == [None, "throttled", *[None] * 7]
     assert pairs[-1]["order"] == pairs[1]["order"]
     assert sum(pair["order"] for pair in pairs if "disturbed" not in pair) == 4  # still half each
 
 
 def test_a_disturbance_that_stays_is_given_up_and_reported():
-    pairs = _measure(Crew(lambda turns: {**QUIET, "busy_processes": [1, 2, 3]}))["pairs"]
+    pairs = _measure(WorkerPool(lambda turns: {**QUIET, "busy_processes": [1, 2, 3]}))["pairs"]
     assert len(pairs) == 16  # the judge allows no more
     assert {pair["disturbed"] for pair in pairs} == {"other process"}
 
 
 def test_sensors_that_are_slow_to_read_are_not_read_after_every_turn():
-    crew = Crew(lambda turns: {**QUIET, "source": "nvidia-smi", "busy_processes": [1, 2, 3]})
-    result = _measure(crew)
-    assert [operation for _, operation in crew.asked].count("state") == 4  # before and after the case
+    pool = WorkerPool(lambda turns: {**QUIET, "source": "nvidia-smi", "busy_processes": [1, 2, 3]})
+    result = _measure(pool)
+    assert [operation for _, operation in pool.asked].count("state") == 4  # before and after the case
     assert not any("disturbed" in pair for pair in result["pairs"])
     assert result["host_state"]["base"]["busy_processes"] == [1, 2, 3]
 
@@ -123,21 +123,21 @@ def test_sensors_that_are_slow_to_read_are_not_read_after_every_turn():
     ],
 )
 def test_short_launches_are_recorded_if_both_sides_can_be(seconds, recordable, recorded, launches):
-    crew = Crew(lambda turns: {}, seconds, recordable)
-    result = _measure(crew)
+    pool = WorkerPool(lambda turns: {}, seconds, recordable)
+    result = _measure(pool)
     pairs = result["pairs"]
-    assert crew.recorded == recorded
+    assert pool.recorded == recorded
     assert result["recorded"] == (RECORDED if recorded else 1)
     assert {len(pair[side]) for pair in pairs for side in ("base", "head")} == {launches}
     assert not recorded or launches == -(-CONFIG.turn_seconds // (RECORDED * seconds))
 
 
 def test_on_the_cpu_the_sides_alternate_launch_by_launch_each_first_in_half_of_the_pairs():
-    crew = Crew(lambda turns: {}, target="cpu")
-    result = _measure(crew)
+    pool = WorkerPool(lambda turns: {}, target="cpu")
+    result = _measure(pool)
     trial = 2  # turns, which decide the number of launches
     launches = CONFIG.min_launches
-    taken = crew.turns[trial:]
+    taken = pool.turns[trial:]
     for number, pair in enumerate(result["pairs"]):
         first, second = ("head", "base") if pair["order"] else ("base", "head")
         assert taken[2 * launches * number :][: 2 * launches] == [first, second] * launches
@@ -147,13 +147,13 @@ def test_on_the_cpu_the_sides_alternate_launch_by_launch_each_first_in_half_of_t
 
 
 def test_on_a_gpu_a_turn_is_taken_at_once():
-    crew = Crew(lambda turns: {})
-    pairs = _measure(crew)["pairs"]
-    assert len(crew.turns) == 2 + 2 * len(pairs)
+    pool = WorkerPool(lambda turns: {})
+    pairs = _measure(pool)["pairs"]
+    assert len(pool.turns) == 2 + 2 * len(pairs)
 
 
 def test_the_side_that_failed_is_named():
-    class Failing(Crew):
+    class Failing(WorkerPool):
         def request_all(self, operation, timeout, arguments):
             answers = super().request_all(operation, timeout, arguments)
             if operation == "measure" and len(self.turns) > 5 and "head" in arguments:

@@ -10,7 +10,7 @@ from tilegate.config import GateConfig, Override
 from tilegate.measuring import duet, inspection, rounds
 from tilegate.measuring.budget import Budget
 from tilegate.measuring.samples import new_side
-from tilegate.measuring.session import Crew
+from tilegate.measuring.session import WorkerPool
 
 OWN = {"compile_timeout": 900.0, "check_timeout": 450.0, "warm_up_seconds": 2.0}
 CONFIG = GateConfig(
@@ -18,7 +18,7 @@ CONFIG = GateConfig(
 )
 
 
-class Pool(Crew):
+class Pool(WorkerPool):
     """Notes what is asked, with which timeout, and answers what is given."""
 
     def __init__(self, *_, **__):
@@ -72,7 +72,7 @@ def test_compiling_all_at_once_may_take_as_long_wherever_it_is_asked_for(names, 
     pools = [Pool(), Pool()]
     rounds._start(timing(*names), pools[0], names)
     inspection._identify(pools[1], record(*names).cases, Reporter())
-    monkeypatch.setattr(calibrate, "Crew", lambda *_, **__: pools.append(Pool()) or pools[-1])
+    monkeypatch.setattr(calibrate, "WorkerPool", lambda *_, **__: pools.append(Pool()) or pools[-1])
     calibrate._start(SimpleNamespace(stages={}, logs=None, config=CONFIG, budget=Budget()), names)
     for pool in pools:
         assert pool.asked["precompile"] == [(expected, {side: {"cases": names} for side in duet.SIDES})]
@@ -87,10 +87,10 @@ def test_every_request_about_a_case_has_its_own_timeout():
 
 
 def test_every_case_is_warmed_up_as_its_override_says(monkeypatch):
-    monkeypatch.setattr(rounds, "Crew", Pool)
+    monkeypatch.setattr(rounds, "WorkerPool", Pool)
     monkeypatch.setattr(Pool, "close", lambda self: None)
     warm = {}
     rounds._each_case(
-        timing("slow0", "case0", "slow1"), "screen", {}, ["slow0", "case0", "slow1"], lambda crew, name, seconds: warm.update({name: seconds})
+        timing("slow0", "case0", "slow1"), "screen", {}, ["slow0", "case0", "slow1"], lambda pool, name, seconds: warm.update({name: seconds})
     )  # fmt: skip
     assert warm == pytest.approx({"slow0": 2.0, "case0": 0.02, "slow1": 0.2})
