@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import math
 from numbers import Real
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from tilekernels.forward import forward_kernel
 from tilekernels.policy import DTYPES_OF
@@ -30,8 +31,9 @@ def attention(
     softmax_scale: float | None = None,
     return_lse: bool = False,
     policy: str = "adaptive",
+    deterministic: bool = False,
 ) -> torch.Tensor | tuple[torch.Tensor, torch.Tensor]:
-    """softmax(Q K^T * softmax_scale + mask) V, head by head; forward only.
+    """softmax(Q K^T * softmax_scale + mask) V, head by head. Differentiable; torch.compile traces it.
 
     Query head h reads key head h // (heads / kv_heads). With `causal`, query i sees the keys j with
     j <= i + seqlen_k - seqlen_q: the mask is aligned to the bottom right, as in flash-attn. A row that sees no key (also
@@ -50,6 +52,8 @@ def attention(
         softmax_scale: a number from 2**-126 to 1e6; 1/sqrt(head_dim) when None.
         return_lse: return the log-sum-exp of each row as well.
         policy: "adaptive" picks the tile by the shape, "fixed" is the one-tile baseline.
+        deterministic: as in flash-attn: insist on gradients of the same bits every time. They always are; accepted so that
+            callers need not know.
 
     Returns:
         The output, (batch, seqlen_q, heads, head_dim), contiguous, in q's dtype; with `return_lse` also the natural
@@ -58,26 +62,37 @@ def attention(
     Raises:
         TypeError: an argument of the wrong type, or a dtype that the device's kernels do not take.
         ValueError: shapes, devices or values that do not go together; names the argument and what was expected.
-        NotImplementedError: an input requires grad while gradients are recorded.
         CompilationError: the kernel cannot be compiled on this machine.
     """
     import torch  # noqa: PLC0415 - `import tilekernels` stays light
 
-    problem = _problem(q, k, v, causal)
-    if not isinstance(return_lse, bool):
-        raise TypeError(f"return_lse must be a bool, got {return_lse!r}")
+    for name, value in (("return_lse", return_lse), ("deterministic", deterministic)):
+        if not isinstance(value, bool):
+            raise TypeError(f"{name} must be a bool, got {value!r}")
     if not isinstance(policy, str):
         raise TypeError(f"policy must be a string, got {policy!r}")
+    if torch.compiler.is_compiling() or (
+        torch.is_grad_enabled() and any(getattr(x, "requires_grad", False) for x in (q, k, v))
+    ):
+        from tilekernels.operators import attention_forward  # noqa: PLC0415 - costs a call 15 us that others need not pay
+
+        if not torch.compiler.is_compiling():  # the operator would wrap what it raises
+            _problem(q, k, v, causal)
+        out, lse = attention_forward(q, k, v, causal, softmax_scale, policy)
+    else:
+        out, lse = run_forward(q, k, v, causal, softmax_scale, policy)
+    return (out, lse) if return_lse else out
+
+
+def run_forward(
+    q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, causal: bool, softmax_scale: float | None, policy: str
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """Output and LSE of `attention`, without gradients. Arguments and errors are `attention`'s."""
+    import torch  # noqa: PLC0415
+
+    problem = _problem(q, k, v, causal)
     scale = _scale(softmax_scale, problem.head_dim)
     kernel = forward_kernel(problem, policy, q.device)
-    if torch.is_grad_enabled():
-        for name, tensor in (("q", q), ("k", k), ("v", v)):
-            if tensor.requires_grad:
-                raise NotImplementedError(
-                    f"attention is forward only, and {name} requires grad: "
-                    f"call it under torch.no_grad(), or pass {name}.detach()"
-                )
-
     out = torch.empty(q.shape, dtype=q.dtype, device=q.device)
     lse = torch.empty((problem.batch, problem.heads, problem.seqlen_q), dtype=torch.float32, device=q.device)
     if problem.seqlen_k == 0:
@@ -85,12 +100,21 @@ def attention(
         lse.fill_(-math.inf)
     elif problem.tokens:
         arguments = (_ready(q), _ready(k), _ready(v), out, lse, scale)
-        if q.device.type == "cuda" and q.device.index != torch.cuda.current_device():
-            with torch.cuda.device(q.device):
-                kernel.launch(*arguments)
-        else:
+        with on_device(q.device):
             kernel.launch(*arguments)
-    return (out, lse) if return_lse else out
+    return out, lse
+
+
+def on_device(device: torch.device) -> contextlib.AbstractContextManager[Any]:
+    """Make a GPU the current device, if it is not that already: kernels are launched on the current one."""
+    import torch  # noqa: PLC0415
+
+    if device.type == "cuda" and device.index != torch.cuda.current_device():
+        return torch.cuda.device(device)
+    return _NOTHING_TO_DO
+
+
+_NOTHING_TO_DO = contextlib.nullcontext()
 
 
 def _problem(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, causal: bool) -> AttentionProblem:

@@ -9,11 +9,11 @@ import tilelang.language as T
 
 if TYPE_CHECKING:
     from tilekernels.dialect import Dialect
-    from tilekernels.kernels.backward_rows import BackwardSpec
-    from tilekernels.policy import TileConfig
+    from tilekernels.backward import BackwardSpec
+    from tilekernels.backward_policy import Blocks
 
 
-def build(spec: BackwardSpec, tile: TileConfig, dialect: Dialect) -> Any:
+def build(spec: BackwardSpec, tile: Blocks, dialect: Dialect) -> Any:
     """The kernel as a TVM PrimFunc `attention_backward_keys(Q, K, V, dO, Scaled, Delta, dK, dV, softmax_scale)`.
 
     Shapes: Q, dO (batch, seqlen_q, heads, head_dim); K, V, dK, dV (batch, seqlen_k, kv_heads, head_dim), of `spec.dtype` and
@@ -30,7 +30,7 @@ def build(spec: BackwardSpec, tile: TileConfig, dialect: Dialect) -> Any:
     log2_e = math.log2(math.e)
     alloc_tile, alloc_accumulator, parallel = dialect.alloc_tile, dialect.alloc_accumulator, dialect.parallel
     exp2 = dialect.exp2
-    alloc_keys = alloc_tile if tile.q_in == "shared" else alloc_accumulator
+    alloc_keys = alloc_tile if tile.held == "shared" else alloc_accumulator
     warp_policy = T.GemmWarpPolicy.FullRow
 
     batch, seqlen_q, seqlen_k = T.dynamic("batch"), T.dynamic("seqlen_q"), T.dynamic("seqlen_k")
@@ -113,7 +113,7 @@ def build(spec: BackwardSpec, tile: TileConfig, dialect: Dialect) -> Any:
                 T.copy(Delta[entry, head, first_row : first_row + block_m], delta)
                 for n, m in parallel(block_n, block_m):
                     scores[n, m] = exp2(scores[n, m] * scale - scaled[m])
-                if causal:
+                if causal:  # noqa: SIM102 - one is Python's, the other the kernel's
                     if first_row < unmasked:
                         for n, m in parallel(block_n, block_m):
                             scores[n, m] = T.if_then_else(
@@ -133,7 +133,7 @@ def build(spec: BackwardSpec, tile: TileConfig, dialect: Dialect) -> Any:
 
             for n, d in parallel(block_n, head_dim):
                 k_grad[n, d] *= softmax_scale
-            if tile.q_in == "shared" and dialect.stages_output:
+            if tile.held == "shared" and dialect.stages_output:
                 T.copy(k_grad, k)
                 T.copy(k, dK[entry, first_key : first_key + block_n, kv_head, :])
                 T.copy(v_grad, v)

@@ -9,11 +9,11 @@ import tilelang.language as T
 
 if TYPE_CHECKING:
     from tilekernels.dialect import Dialect
-    from tilekernels.kernels.backward_rows import BackwardSpec
-    from tilekernels.policy import TileConfig
+    from tilekernels.backward import BackwardSpec
+    from tilekernels.backward_policy import Blocks
 
 
-def build(spec: BackwardSpec, tile: TileConfig, dialect: Dialect) -> Any:
+def build(spec: BackwardSpec, tile: Blocks, dialect: Dialect) -> Any:
     """The kernel as a TVM PrimFunc `attention_backward_queries(Q, K, V, dO, Scaled, Delta, dQ, softmax_scale)`.
 
     Shapes: Q, dO, dQ (batch, seqlen_q, heads, head_dim); K, V (batch, seqlen_k, kv_heads, head_dim), of `spec.dtype` and
@@ -26,7 +26,7 @@ def build(spec: BackwardSpec, tile: TileConfig, dialect: Dialect) -> Any:
     log2_e = math.log2(math.e)
     alloc_tile, alloc_accumulator, parallel = dialect.alloc_tile, dialect.alloc_accumulator, dialect.parallel
     exp2 = dialect.exp2
-    alloc_rows = alloc_tile if tile.q_in == "shared" else alloc_accumulator
+    alloc_rows = alloc_tile if tile.held == "shared" else alloc_accumulator
     warp_policy = T.GemmWarpPolicy.FullRow
 
     batch, seqlen_q, seqlen_k = T.dynamic("batch"), T.dynamic("seqlen_q"), T.dynamic("seqlen_k")
@@ -114,7 +114,7 @@ def build(spec: BackwardSpec, tile: TileConfig, dialect: Dialect) -> Any:
 
             for m, d in parallel(block_m, head_dim):
                 q_grad[m, d] *= softmax_scale
-            if tile.q_in == "shared" and dialect.stages_output:
+            if tile.held == "shared" and dialect.stages_output:
                 T.copy(q_grad, q)
                 T.copy(q, dQ[entry, first_row : first_row + block_m, head, :])
             else:

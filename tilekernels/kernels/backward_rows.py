@@ -3,29 +3,18 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import tilelang.language as T
 
+from tilekernels.backward_policy import ROW_PADDING
+
 if TYPE_CHECKING:
+    from tilekernels.backward import BackwardSpec
     from tilekernels.dialect import Dialect
-    from tilekernels.policy import TileConfig
-
-ROW_PADDING = 128
-"""Rows of the statistics are padded to a multiple of this, which every row tile of a gradient kernel divides."""
 
 
-@dataclass(frozen=True)
-class BackwardSpec:
-    """What is compiled into the kernels of a backward pass; batch, heads and lengths are arguments."""
-
-    head_dim: int
-    dtype: str
-    causal: bool
-
-
-def build(spec: BackwardSpec, tile: TileConfig, dialect: Dialect) -> Any:
+def build(spec: BackwardSpec, dialect: Dialect) -> Any:
     """The kernel as a TVM PrimFunc `attention_backward_rows(O, dO, LSE, Scaled, Delta)`.
 
     With P = exp(S - LSE), dP = dO V^T and S the scaled scores, the gradient of the scores is dS = P * (dP - delta), where
@@ -39,7 +28,8 @@ def build(spec: BackwardSpec, tile: TileConfig, dialect: Dialect) -> Any:
     rows give nothing to any gradient, without a test and without -inf - -inf. Delta is 0 in the padding.
     """
     head_dim, dtype = spec.head_dim, spec.dtype
-    block_m = tile.block_m
+    block_m = ROW_PADDING // 4  # memory limits this kernel: many small workgroups, 16 bytes a lane and load
+    threads = 1 if dialect.name == "cpu" else 256
     accumulate = "float32"
     log2_e = math.log2(math.e)
     alloc_accumulator, parallel = dialect.alloc_accumulator, dialect.parallel
@@ -55,7 +45,7 @@ def build(spec: BackwardSpec, tile: TileConfig, dialect: Dialect) -> Any:
         Scaled: T.Tensor((batch, heads, padded_q), accumulate),
         Delta: T.Tensor((batch, heads, padded_q), accumulate),
     ):
-        with T.Kernel(heads, T.ceildiv(padded_q, block_m), batch, threads=tile.threads) as (head, block, entry):
+        with T.Kernel(heads, T.ceildiv(padded_q, block_m), batch, threads=threads) as (head, block, entry):
             out = alloc_accumulator((block_m, head_dim), dtype)
             grad = alloc_accumulator((block_m, head_dim), dtype)
             product = alloc_accumulator((block_m, head_dim), accumulate)
@@ -70,9 +60,14 @@ def build(spec: BackwardSpec, tile: TileConfig, dialect: Dialect) -> Any:
             for m in parallel(block_m):
                 Delta[entry, head, first_row + m] = delta[m]
             for m in parallel(block_m):
-                Scaled[entry, head, first_row + m] = T.infinity(accumulate)
-                if first_row + m < seqlen_q:
-                    if LSE[entry, head, first_row + m] != -T.infinity(accumulate):
-                        Scaled[entry, head, first_row + m] = LSE[entry, head, first_row + m] * log2_e
+                Scaled[entry, head, first_row + m] = T.if_then_else(
+                    first_row + m < seqlen_q,
+                    T.if_then_else(
+                        LSE[entry, head, first_row + m] == -T.infinity(accumulate),
+                        T.infinity(accumulate),
+                        LSE[entry, head, first_row + m] * log2_e,
+                    ),
+                    T.infinity(accumulate),
+                )
 
     return attention_backward_rows

@@ -1,0 +1,112 @@
+"""Attention as torch operators, `torch.ops.tilekernels.attention_forward` and `attention_backward`.
+
+What torch asks of an operator that it is to differentiate, trace and compile: a schema, a fake implementation that gives the
+shapes of the results, and the operator that computes the gradient. `attention` goes through them where gradients are wanted or
+torch.compile traces it.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+
+from tilekernels.backward import backward_kernel, padded_rows
+from tilekernels.functional import _problem, _ready, _scale, on_device, run_forward
+
+
+@torch.library.custom_op("tilekernels::attention_forward", mutates_args=())
+def attention_forward(
+    q: torch.Tensor,
+    k: torch.Tensor,
+    v: torch.Tensor,
+    causal: bool,
+    softmax_scale: float | None,
+    policy: str,
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """Return output and LSE, as `tilekernels.attention` does."""
+    return run_forward(q, k, v, causal, softmax_scale, policy)
+
+
+@attention_forward.register_fake
+def _forward_shapes(
+    q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, causal: bool, softmax_scale: float | None, policy: str
+) -> tuple[torch.Tensor, torch.Tensor]:
+    batch, seqlen_q, heads, _ = q.shape
+    return q.new_empty(q.shape), q.new_empty((batch, heads, seqlen_q), dtype=torch.float32)
+
+
+@torch.library.custom_op("tilekernels::attention_backward", mutates_args=())
+def attention_backward(
+    grad: torch.Tensor,
+    grad_lse: torch.Tensor | None,
+    q: torch.Tensor,
+    k: torch.Tensor,
+    v: torch.Tensor,
+    out: torch.Tensor,
+    lse: torch.Tensor,
+    causal: bool,
+    softmax_scale: float | None,
+    policy: str,
+) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+    """Return the gradients of q, k and v.
+
+    Args:
+        grad, grad_lse: gradients of output and LSE; None for an LSE that nothing depends on.
+        q, k, v, causal, softmax_scale, policy: what the forward operator was given.
+        out, lse: what it returned.
+    """
+    problem = _problem(q, k, v, causal)
+    scale = _scale(softmax_scale, problem.head_dim)
+    dq, dk, dv = _like(q), _like(k), _like(v)
+    if problem.tokens == 0 or problem.seqlen_k == 0:
+        for x in (dq, dk, dv):
+            x.zero_()
+        return dq, dk, dv
+    kernel = backward_kernel(problem, policy, q.device)
+    scaled = lse.new_empty((problem.batch, problem.heads, padded_rows(problem.seqlen_q)))
+    with on_device(q.device):
+        kernel.launch(
+            *(_ready(x) for x in (q, k, v, out, grad, lse)), scaled, torch.empty_like(scaled), dq, dk, dv, scale, grad_lse
+        )
+    return dq, dk, dv
+
+
+@attention_backward.register_fake
+def _backward_shapes(
+    grad: torch.Tensor,
+    grad_lse: torch.Tensor | None,
+    q: torch.Tensor,
+    k: torch.Tensor,
+    v: torch.Tensor,
+    out: torch.Tensor,
+    lse: torch.Tensor,
+    causal: bool,
+    softmax_scale: float | None,
+    policy: str,
+) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+    return _like(q), _like(k), _like(v)
+
+
+def _like(x: torch.Tensor) -> torch.Tensor:
+    """An empty contiguous tensor: what kernels write, however x lies in memory."""
+    return torch.empty_like(x, memory_format=torch.contiguous_format)
+
+
+def _keep(ctx: Any, inputs: tuple[Any, ...], output: tuple[torch.Tensor, torch.Tensor]) -> None:
+    q, k, v, ctx.causal, ctx.softmax_scale, ctx.policy = inputs
+    ctx.save_for_backward(q, k, v, *output)
+    ctx.set_materialize_grads(False)  # an LSE that nothing depends on costs nothing
+
+
+def _differentiate(ctx: Any, grad: torch.Tensor | None, grad_lse: torch.Tensor | None) -> tuple[Any, ...]:
+    q, k, v, out, lse = ctx.saved_tensors
+    if grad is None:
+        if grad_lse is None:
+            return (None,) * 6
+        grad = torch.zeros_like(out)
+    grads = attention_backward(grad, grad_lse, q, k, v, out, lse, ctx.causal, ctx.softmax_scale, ctx.policy)
+    return (*grads, None, None, None)
+
+
+attention_forward.register_autograd(_differentiate, setup_context=_keep)
