@@ -37,8 +37,7 @@ class BackwardKernel(Kernel):
         out: torch.Tensor,
         grad: torch.Tensor,
         lse: torch.Tensor,
-        scaled: torch.Tensor,
-        delta: torch.Tensor,
+        stats: torch.Tensor,
         dq: torch.Tensor,
         dk: torch.Tensor,
         dv: torch.Tensor,
@@ -56,8 +55,7 @@ class BackwardKernel(Kernel):
             out: as q; what the forward kernel wrote.
             grad: as q; the gradient of `out`.
             lse: (batch, heads, seqlen_q), float32; what the forward kernel wrote.
-            scaled: (batch, heads, padded_rows(seqlen_q)), float32; written, for the kernels after the first.
-            delta: as scaled.
+            stats: (batch, 2, heads, padded_rows(seqlen_q)), float32; written, for the kernels after the first.
             dq: as q; written.
             dk: as k; written.
             dv: as k; written.
@@ -68,12 +66,12 @@ class BackwardKernel(Kernel):
             CompilationError: at the first launch, when a kernel does not compile.
         """
         rows, keys, queries = self._compiled or self.compile()
-        rows(out, grad, lse, scaled, delta)
+        rows(out, grad, lse, stats)
         if grad_lse is not None:
             # The LSE's gradient reaches the scores as P * dLSE: as if it had been taken off delta.
-            delta[..., : lse.shape[2]].sub_(grad_lse)
-        keys(q, k, v, grad, scaled, delta, dk, dv, softmax_scale)
-        queries(q, k, v, grad, scaled, delta, dq, softmax_scale)
+            stats[:, 1, :, : lse.shape[2]].sub_(grad_lse)
+        keys(q, k, v, grad, stats, dk, dv, softmax_scale)
+        queries(q, k, v, grad, stats, dq, softmax_scale)
 
     def __repr__(self) -> str:
         """Name chip, problem and tile."""

@@ -45,7 +45,9 @@ class Blocks:
 
     def __str__(self) -> str:
         """Rows x keys / threads / stages, and whether the held tiles are in registers: "64x128/512/1r"."""
-        return f"{self.block_m}x{self.block_n}/{self.threads}/{self.num_stages}{'r' if self.held == 'registers' else ''}"
+        return (
+            f"{self.block_m}x{self.block_n}/{self.threads}/{self.num_stages}{'r' if self.held == 'registers' else ''}"
+        )
 
 
 @dataclass(frozen=True)
@@ -161,7 +163,9 @@ def shared_bytes(tile: BackwardTile, head_dim: int, dtype: str, chip: Chip) -> t
         if chip.kind == "cpu":
             gradients = (2 if of_keys else 1) * held * head_dim * 4
             half = (2 if of_keys else 1) * pairs * size
-            found.append(2 * held * head_dim * size + 2 * one + 2 * pairs * 4 + half + gradients + 2 * blocks.block_m * 4)
+            found.append(
+                2 * held * head_dim * size + 2 * one + 2 * pairs * 4 + half + gradients + 2 * blocks.block_m * 4
+            )
         elif chip.kind == "hip":
             # Walked tiles lie there twice where they are read both ways. Of the keys' kernel, three of four at a time.
             found.append((3 if of_keys else 2) * one)

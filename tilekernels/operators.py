@@ -16,7 +16,7 @@ from tilekernels.functional import _problem, _ready, _scale, on_device, run_forw
 
 
 @torch.library.custom_op("tilekernels::attention_forward", mutates_args=())
-def attention_forward(
+def attention_forward(  # noqa: PLR0917 - an operator's arguments have an order
     q: torch.Tensor,
     k: torch.Tensor,
     v: torch.Tensor,
@@ -29,7 +29,7 @@ def attention_forward(
 
 
 @attention_forward.register_fake
-def _forward_shapes(
+def _forward_shapes(  # noqa: PLR0917 - an operator's arguments have an order
     q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, causal: bool, softmax_scale: float | None, policy: str
 ) -> tuple[torch.Tensor, torch.Tensor]:
     batch, seqlen_q, heads, _ = q.shape
@@ -37,7 +37,7 @@ def _forward_shapes(
 
 
 @torch.library.custom_op("tilekernels::attention_backward", mutates_args=())
-def attention_backward(
+def attention_backward(  # noqa: PLR0917 - an operator's arguments have an order
     grad: torch.Tensor,
     grad_lse: torch.Tensor | None,
     q: torch.Tensor,
@@ -64,16 +64,14 @@ def attention_backward(
             x.zero_()
         return dq, dk, dv
     kernel = backward_kernel(problem, policy, q.device)
-    scaled = lse.new_empty((problem.batch, problem.heads, padded_rows(problem.seqlen_q)))
+    stats = lse.new_empty((problem.batch, 2, problem.heads, padded_rows(problem.seqlen_q)))
     with on_device(q.device):
-        kernel.launch(
-            *(_ready(x) for x in (q, k, v, out, grad, lse)), scaled, torch.empty_like(scaled), dq, dk, dv, scale, grad_lse
-        )
+        kernel.launch(*(_ready(x) for x in (q, k, v, out, grad, lse)), stats, dq, dk, dv, scale, grad_lse)
     return dq, dk, dv
 
 
 @attention_backward.register_fake
-def _backward_shapes(
+def _backward_shapes(  # noqa: PLR0917 - an operator's arguments have an order
     grad: torch.Tensor,
     grad_lse: torch.Tensor | None,
     q: torch.Tensor,

@@ -8,16 +8,16 @@ from typing import TYPE_CHECKING, Any
 import tilelang.language as T
 
 if TYPE_CHECKING:
-    from tilekernels.dialect import Dialect
     from tilekernels.backward import BackwardSpec
     from tilekernels.backward_policy import Blocks
+    from tilekernels.dialect import Dialect
 
 
 def build(spec: BackwardSpec, tile: Blocks, dialect: Dialect) -> Any:
-    """The kernel as a TVM PrimFunc `attention_backward_keys(Q, K, V, dO, Scaled, Delta, dK, dV, softmax_scale)`.
+    """The kernel as a TVM PrimFunc `attention_backward_keys(Q, K, V, dO, Stats, dK, dV, softmax_scale)`.
 
     Shapes: Q, dO (batch, seqlen_q, heads, head_dim); K, V, dK, dV (batch, seqlen_k, kv_heads, head_dim), of `spec.dtype` and
-    contiguous; Scaled, Delta as `backward_rows` writes them; softmax_scale float32 > 0. Batch, heads, kv_heads and both
+    contiguous; Stats as `backward_rows` writes it; softmax_scale float32 > 0. Batch, heads, kv_heads and both
     lengths are symbols. dK and dV are written whole, once: a workgroup sums over all query heads of its key head, in
     float32 and always in the same order, so the result has the same bits every time.
 
@@ -42,8 +42,7 @@ def build(spec: BackwardSpec, tile: Blocks, dialect: Dialect) -> Any:
         K: T.Tensor((batch, seqlen_k, kv_heads, head_dim), dtype),
         V: T.Tensor((batch, seqlen_k, kv_heads, head_dim), dtype),
         dO: T.Tensor((batch, seqlen_q, heads, head_dim), dtype),
-        Scaled: T.Tensor((batch, heads, padded_q), accumulate),
-        Delta: T.Tensor((batch, heads, padded_q), accumulate),
+        Stats: T.Tensor((batch, 2, heads, padded_q), accumulate),
         dK: T.Tensor((batch, seqlen_k, kv_heads, head_dim), dtype),
         dV: T.Tensor((batch, seqlen_k, kv_heads, head_dim), dtype),
         softmax_scale: T.float32,
@@ -58,8 +57,7 @@ def build(spec: BackwardSpec, tile: Blocks, dialect: Dialect) -> Any:
                 grad_rows = alloc_accumulator((block_m, head_dim), dtype)
                 q_columns = alloc_tile((head_dim, block_m), dtype)
                 grad_columns = alloc_tile((head_dim, block_m), dtype)
-            scaled = alloc_tile((block_m,), accumulate)
-            delta = alloc_tile((block_m,), accumulate)
+            stats = alloc_tile((2, block_m), accumulate)
             scores = alloc_accumulator((block_n, block_m), accumulate)
             products = alloc_accumulator((block_n, block_m), accumulate)
             probabilities = alloc_accumulator((block_n, block_m), dtype)
@@ -67,6 +65,8 @@ def build(spec: BackwardSpec, tile: Blocks, dialect: Dialect) -> Any:
             k_grad = alloc_accumulator((block_n, head_dim), accumulate)
             v_grad = alloc_accumulator((block_n, head_dim), accumulate)
 
+            # Not inside the loop: TileLang leaves no copy after an assumption there to the warps that only load.
+            T.assume(padded_q >= seqlen_q)
             group = T.truncdiv(heads, kv_heads)
             scale = softmax_scale * log2_e
             first_key = block * block_n
@@ -108,11 +108,9 @@ def build(spec: BackwardSpec, tile: Blocks, dialect: Dialect) -> Any:
                     T.copy(dO[entry, first_row : first_row + block_m, head, :], grad)
                 T.clear(products)
                 T.gemm(v, grad, products, transpose_B=True, policy=warp_policy)
-                T.assume(first_row + block_m <= padded_q)
-                T.copy(Scaled[entry, head, first_row : first_row + block_m], scaled)
-                T.copy(Delta[entry, head, first_row : first_row + block_m], delta)
+                T.copy(Stats[entry, 0:2, head, first_row : first_row + block_m], stats)
                 for n, m in parallel(block_n, block_m):
-                    scores[n, m] = exp2(scores[n, m] * scale - scaled[m])
+                    scores[n, m] = exp2(scores[n, m] * scale - stats[0, m])
                 if causal:  # noqa: SIM102 - one is Python's, the other the kernel's
                     if first_row < unmasked:
                         for n, m in parallel(block_n, block_m):
@@ -125,7 +123,7 @@ def build(spec: BackwardSpec, tile: Blocks, dialect: Dialect) -> Any:
                 else:
                     T.gemm(probabilities, grad, v_grad, policy=warp_policy)
                 for n, m in parallel(block_n, block_m):
-                    score_grads[n, m] = scores[n, m] * (products[n, m] - delta[m])
+                    score_grads[n, m] = scores[n, m] * (products[n, m] - stats[1, m])
                 if dialect.transposes_v:
                     T.gemm(score_grads, q_columns, k_grad, transpose_B=True, policy=warp_policy)
                 else:

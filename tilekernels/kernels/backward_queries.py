@@ -8,16 +8,16 @@ from typing import TYPE_CHECKING, Any
 import tilelang.language as T
 
 if TYPE_CHECKING:
-    from tilekernels.dialect import Dialect
     from tilekernels.backward import BackwardSpec
     from tilekernels.backward_policy import Blocks
+    from tilekernels.dialect import Dialect
 
 
 def build(spec: BackwardSpec, tile: Blocks, dialect: Dialect) -> Any:
-    """The kernel as a TVM PrimFunc `attention_backward_queries(Q, K, V, dO, Scaled, Delta, dQ, softmax_scale)`.
+    """The kernel as a TVM PrimFunc `attention_backward_queries(Q, K, V, dO, Stats, dQ, softmax_scale)`.
 
     Shapes: Q, dO, dQ (batch, seqlen_q, heads, head_dim); K, V (batch, seqlen_k, kv_heads, head_dim), of `spec.dtype` and
-    contiguous; Scaled, Delta as `backward_rows` writes them; softmax_scale float32 > 0. Batch, heads, kv_heads and both
+    contiguous; Stats as `backward_rows` writes it; softmax_scale float32 > 0. Batch, heads, kv_heads and both
     lengths are symbols. dQ is written whole, once, with the same bits every time.
     """
     head_dim, dtype, causal = spec.head_dim, spec.dtype, spec.causal
@@ -38,8 +38,7 @@ def build(spec: BackwardSpec, tile: Blocks, dialect: Dialect) -> Any:
         K: T.Tensor((batch, seqlen_k, kv_heads, head_dim), dtype),
         V: T.Tensor((batch, seqlen_k, kv_heads, head_dim), dtype),
         dO: T.Tensor((batch, seqlen_q, heads, head_dim), dtype),
-        Scaled: T.Tensor((batch, heads, padded_q), accumulate),
-        Delta: T.Tensor((batch, heads, padded_q), accumulate),
+        Stats: T.Tensor((batch, 2, heads, padded_q), accumulate),
         dQ: T.Tensor((batch, seqlen_q, heads, head_dim), dtype),
         softmax_scale: T.float32,
     ):
@@ -75,8 +74,8 @@ def build(spec: BackwardSpec, tile: Blocks, dialect: Dialect) -> Any:
             T.copy(Q[entry, first_row : first_row + block_m, head, :], q)
             T.copy(dO[entry, first_row : first_row + block_m, head, :], grad)
             T.assume(first_row + block_m <= padded_q)
-            T.copy(Scaled[entry, head, first_row : first_row + block_m], scaled)
-            T.copy(Delta[entry, head, first_row : first_row + block_m], delta)
+            T.copy(Stats[entry, 0, head, first_row : first_row + block_m], scaled)
+            T.copy(Stats[entry, 1, head, first_row : first_row + block_m], delta)
             T.fill(q_grad, 0)
 
             for j in T.Pipelined(visible, num_stages=tile.num_stages):
