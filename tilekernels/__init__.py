@@ -9,6 +9,8 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from tilekernels.backward import BackwardKernel, BackwardSpec, backward_kernel, padded_rows
+    from tilekernels.backward_policy import BackwardTile, Blocks, backward_variants, choose_backward_tile
     from tilekernels.chips import CHIPS, Chip, chip_by_name, chip_of
     from tilekernels.compiler import CompilationError, LoweredKernel, lower
     from tilekernels.forward import ForwardKernel, ForwardSpec, forward_kernel, precompile
@@ -20,6 +22,10 @@ if TYPE_CHECKING:
 _EXPORTS = {
     "attention": "functional",
     "AttentionProblem": "problem",
+    "BackwardKernel": "backward",
+    "BackwardSpec": "backward",
+    "BackwardTile": "backward_policy",
+    "Blocks": "backward_policy",
     "CHIPS": "chips",
     "Chip": "chips",
     "CompilationError": "compiler",
@@ -29,13 +35,17 @@ _EXPORTS = {
     "LoweredKernel": "compiler",
     "POLICIES": "policy",
     "TileConfig": "policy",
+    "backward_kernel": "backward",
+    "backward_variants": "backward_policy",
     "chip_by_name": "chips",
     "chip_of": "chips",
+    "choose_backward_tile": "backward_policy",
     "choose_tiles": "policy",
     "compile_kernels": "handle",
     "fits": "policy",
     "forward_kernel": "forward",
     "lower": "compiler",
+    "padded_rows": "backward",
     "precompile": "forward",
     "variants": "policy",
 }
@@ -44,6 +54,10 @@ __all__ = [
     "CHIPS",
     "POLICIES",
     "AttentionProblem",
+    "BackwardKernel",
+    "BackwardSpec",
+    "BackwardTile",
+    "Blocks",
     "Chip",
     "CompilationError",
     "ForwardKernel",
@@ -52,13 +66,17 @@ __all__ = [
     "LoweredKernel",
     "TileConfig",
     "attention",
+    "backward_kernel",
+    "backward_variants",
     "chip_by_name",
     "chip_of",
+    "choose_backward_tile",
     "choose_tiles",
     "compile_kernels",
     "fits",
     "forward_kernel",
     "lower",
+    "padded_rows",
     "precompile",
     "variants",
 ]

@@ -161,7 +161,7 @@ def test_torch_compile_traces_forward_and_backward(dynamic: bool) -> None:
 
 
 def test_the_operators_keep_torchs_contract() -> None:
-    import tilekernels.operators as operators
+    from tilekernels import operators
 
     q, k, v, grad = draw((1, 2, 1, 8, 9, 64))
     torch.library.opcheck(operators.attention_forward, (q, k, v, True, None, "adaptive"))
