@@ -233,5 +233,5 @@ def rows_seen(problem: AttentionProblem, block_m: int, block_n: int) -> tuple[in
     shift = problem.seqlen_k - problem.seqlen_q
     first = min(blocks, max(0, -(-shift // block_n)))
     hidden = block_n * (first + blocks - 1) * (blocks - first) / 2 - shift * (blocks - first)
-    longest = -(-(problem.seqlen_q - max(0, -shift)) // block_m) * block_m
-    return longest, blocks * problem.seqlen_q - hidden + blocks * (block_m - 1) / 2
+    longest = whole - max(0, -shift) // block_m * block_m
+    return longest, blocks * whole - hidden + (blocks - first) * (block_m - 1) / 2
