@@ -26,6 +26,7 @@ class Blocks:
         block_n: keys of a tile.
         threads: of a workgroup that compute; 1 on the CPU.
         num_stages: steps whose tiles are in shared memory at once. AMD: 1, TileLang ignores more.
+        overlap: let the matrix unit work on under the exponentials. NVIDIA only.
         held: where the two tiles that a workgroup keeps lie (K and V, or Q and dO): "shared" or "registers".
     """
 
@@ -34,6 +35,7 @@ class Blocks:
     threads: int
     num_stages: int = 1
     held: str = "shared"
+    overlap: bool = False
 
     def __post_init__(self) -> None:
         """Reject what is no tile at all; whether one suits a chip is `fits`' question."""
@@ -193,6 +195,8 @@ def fits(tile: BackwardTile, head_dim: int, dtype: str, chip: Chip) -> tuple[str
             found.append(f"{held} held rows are not a multiple of {rows}, 16 for each wavefront")
         if chip.kind == "hip" and blocks.num_stages != 1:
             found.append("num_stages is ignored on gfx942 and gfx90a and does not lower on gfx950; use 1")
+        if chip.kind != "cuda" and blocks.overlap:
+            found.append("overlap is for NVIDIA")
         if ROW_PADDING % blocks.block_m:
             found.append(f"{blocks.block_m} rows do not divide {ROW_PADDING}, to which row statistics are padded")
         broken += [f"{name}: {limit}" for limit in found]

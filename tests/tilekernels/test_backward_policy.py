@@ -100,7 +100,9 @@ def test_hopper_leaves_every_load_of_the_loop_to_the_warps_that_only_load() -> N
 def test_what_does_not_fit_is_told(arch: str, keys: dict, queries: dict, says: str) -> None:
     large = choose_backward_tile(PROBLEM, CHIPS["gfx942"], "fixed")
     tile = BackwardTile(replace(large.keys, **keys), replace(large.queries, **queries))
-    assert any(says in limit for limit in fits(tile, 128, "float16", CHIPS[arch])), fits(tile, 128, "float16", CHIPS[arch])
+    assert any(says in limit for limit in fits(tile, 128, "float16", CHIPS[arch])), fits(
+        tile, 128, "float16", CHIPS[arch]
+    )
 
 
 def test_what_has_no_tile_is_told() -> None:

@@ -32,6 +32,11 @@ def build(spec: BackwardSpec, tile: Blocks, dialect: Dialect) -> Any:
     exp2 = dialect.exp2
     alloc_keys = alloc_tile if tile.held == "shared" else alloc_accumulator
     warp_policy = T.GemmWarpPolicy.FullRow
+    # A started product goes on under what follows; nothing that it writes may be used before it was waited for, and the fence
+    # keeps the compiler from moving such a use up. TileLang lets the loading warps overwrite a tile after the last statement
+    # that names it, started products or not: dO's is named once more behind the last wait.
+    start_gemm = T.wgmma_gemm if tile.overlap else T.gemm
+    registers = block_n * block_m // tile.threads
 
     batch, seqlen_q, seqlen_k = T.dynamic("batch"), T.dynamic("seqlen_q"), T.dynamic("seqlen_k")
     heads, kv_heads, padded_q = T.dynamic("heads"), T.dynamic("kv_heads"), T.dynamic("padded_q")
@@ -97,8 +102,7 @@ def build(spec: BackwardSpec, tile: Blocks, dialect: Dialect) -> Any:
                         q_columns[d, m] = q_rows[m, d]
                 else:
                     T.copy(Q[entry, first_row : first_row + block_m, head, :], q)
-                T.clear(scores)
-                T.gemm(k, q, scores, transpose_B=True, policy=warp_policy)
+                start_gemm(k, q, scores, transpose_B=True, policy=warp_policy, clear_accum=True)
                 if dialect.transposes_v:
                     T.copy(dO[entry, first_row : first_row + block_m, head, :], grad_rows)
                     T.copy(grad_rows, grad)
@@ -106,9 +110,11 @@ def build(spec: BackwardSpec, tile: Blocks, dialect: Dialect) -> Any:
                         grad_columns[d, m] = grad_rows[m, d]
                 else:
                     T.copy(dO[entry, first_row : first_row + block_m, head, :], grad)
-                T.clear(products)
-                T.gemm(v, grad, products, transpose_B=True, policy=warp_policy)
+                start_gemm(v, grad, products, transpose_B=True, policy=warp_policy, clear_accum=True)
                 T.copy(Stats[entry, 0:2, head, first_row : first_row + block_m], stats)
+                if tile.overlap:
+                    T.wait_wgmma(1)
+                    T.warpgroup_fence_operand(scores, num_regs=registers)
                 for n, m in parallel(block_n, block_m):
                     scores[n, m] = exp2(scores[n, m] * scale - stats[0, m])
                 if causal:  # noqa: SIM102 - one is Python's, the other the kernel's
@@ -121,13 +127,19 @@ def build(spec: BackwardSpec, tile: Blocks, dialect: Dialect) -> Any:
                 if dialect.transposes_v:
                     T.gemm(probabilities, grad_columns, v_grad, transpose_B=True, policy=warp_policy)
                 else:
-                    T.gemm(probabilities, grad, v_grad, policy=warp_policy)
+                    start_gemm(probabilities, grad, v_grad, policy=warp_policy)
+                if tile.overlap:
+                    T.wait_wgmma(1)
+                    T.warpgroup_fence_operand(products, num_regs=registers)
                 for n, m in parallel(block_n, block_m):
                     score_grads[n, m] = scores[n, m] * (products[n, m] - stats[1, m])
                 if dialect.transposes_v:
                     T.gemm(score_grads, q_columns, k_grad, transpose_B=True, policy=warp_policy)
                 else:
-                    T.gemm(score_grads, q, k_grad, policy=warp_policy)
+                    T.gemm(score_grads, q, k_grad, policy=warp_policy)  # waits for all before
+                if tile.overlap:  # noqa: SIM102 - one is Python's, the other the kernel's
+                    if softmax_scale < 0:  # never
+                        dV[entry, first_key, kv_head, 0] = grad[0, 0]
 
             for n, d in parallel(block_n, head_dim):
                 k_grad[n, d] *= softmax_scale
