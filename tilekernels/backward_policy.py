@@ -6,6 +6,7 @@ walks the keys. As in the forward pass large tiles read less, and small ones lea
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 
 from tilekernels.chips import Chip
@@ -46,10 +47,23 @@ class Blocks:
             raise ValueError(f"held must be 'shared' or 'registers', got {self.held!r}")
 
     def __str__(self) -> str:
-        """Rows x keys / threads / stages, and whether the held tiles are in registers: "64x128/512/1r"."""
-        return (
-            f"{self.block_m}x{self.block_n}/{self.threads}/{self.num_stages}{'r' if self.held == 'registers' else ''}"
-        )
+        """Rows x keys / threads / stages, "r" if the held tiles are in registers, "o" for overlap: "64x128/512/1r"."""
+        letters = ("r" if self.held == "registers" else "") + ("o" if self.overlap else "")
+        return f"{self.block_m}x{self.block_n}/{self.threads}/{self.num_stages}{letters}"
+
+    @staticmethod
+    def parse(text: str) -> Blocks:
+        """Read what `str` writes.
+
+        Raises:
+            ValueError: it is nothing of the kind.
+        """
+        found = re.fullmatch(r"(\d+)x(\d+)/(\d+)/(\d+)(r?)(o?)", text)
+        if found is None:
+            raise ValueError(f"{text!r} is no tile; one is spelled rows x keys / threads / stages, like 64x128/256/2")
+        block_m, block_n, threads, num_stages = map(int, found.groups()[:4])
+        held, overlap = found.groups()[4:]
+        return Blocks(block_m, block_n, threads, num_stages, "registers" if held else "shared", bool(overlap))
 
 
 @dataclass(frozen=True)

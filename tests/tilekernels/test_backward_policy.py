@@ -105,6 +105,17 @@ def test_what_does_not_fit_is_told(arch: str, keys: dict, queries: dict, says: s
     )
 
 
+@pytest.mark.parametrize("text", ["64x128/256/2", "64x128/512/1r", "128x64/256/2o", "1x2/3/4ro"])
+def test_blocks_are_read_as_they_are_spelled(text: str) -> None:
+    assert str(Blocks.parse(text)) == text
+
+
+@pytest.mark.parametrize("text", ["", "64x128", "64x128/256/2x", "64x128/256/0"])
+def test_what_is_no_tile_is_told(text: str) -> None:
+    with pytest.raises(ValueError, match=r"no tile|num_stages"):
+        Blocks.parse(text)
+
+
 def test_what_has_no_tile_is_told() -> None:
     with pytest.raises(ValueError, match="policy must be one of"):
         choose_backward_tile(PROBLEM, CHIPS["gfx942"], "best")
