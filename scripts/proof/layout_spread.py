@@ -34,7 +34,7 @@ from tilegate.judging.measured import of_turns  # noqa: E402
 from tilegate.measuring import duet, environment  # noqa: E402
 from tilegate.measuring.disturbance import Patience  # noqa: E402
 from tilegate.measuring.layout import Layouts  # noqa: E402
-from tilegate.measuring.session import WorkerPool, Stage, stage  # noqa: E402
+from tilegate.measuring.session import Stage, WorkerPool, stage  # noqa: E402
 
 WAYS = ("fixed", "drawn")
 

@@ -17,7 +17,7 @@ import tilegate
 from tilegate.config import load_config
 from tilegate.failures import SkippedError, explain
 from tilegate.files import UsageError
-from tilegate.measuring.session import WorkerPool, Worker, WorkerError, stage
+from tilegate.measuring.session import Worker, WorkerError, WorkerPool, stage
 from tilegate.protocol import Artifact, WrongResult, WrongTreeError, digest
 
 TOTAL = "sums.Total.latency_total(1000)"

@@ -12,7 +12,7 @@ from tilegate.ci.github import TOKEN_VARIABLE
 from tilegate.ci.plan import suite_path
 from tilegate.config import load_config
 from tilegate.files import UsageError
-from tilegate.measuring.session import WorkerPool, WorkerError, stage
+from tilegate.measuring.session import WorkerError, WorkerPool, stage
 from tilegate.schemas.samples import Target, Tier
 
 

@@ -33,7 +33,7 @@ from tilegate.judging.noise import CaseNoise, Needs
 from tilegate.measuring import device_lock, duet, environment, layout, rounds, trees
 from tilegate.measuring.budget import Budget
 from tilegate.measuring.disturbance import Patience
-from tilegate.measuring.session import WorkerPool, Stage, WorkerError, stage
+from tilegate.measuring.session import Stage, WorkerError, WorkerPool, stage
 from tilegate.progress import Reporter
 from tilegate.protocol import TARGETS, TIERS
 from tilegate.schemas.samples import Target, Tier

@@ -24,7 +24,7 @@ from tilegate.judging.noise import NoiseProfile
 from tilegate.judging.waivers import Waiver
 from tilegate.measuring import causes, device_lock, duet, environment, inspection, rounds, samples, trees
 from tilegate.measuring.budget import Budget
-from tilegate.measuring.session import WorkerPool, Stage, stage
+from tilegate.measuring.session import Stage, WorkerPool, stage
 from tilegate.progress import Phase, Reporter
 from tilegate.protocol import TARGETS, TIERS
 from tilegate.schemas.samples import Asked, Described, Environment, Target, Tier

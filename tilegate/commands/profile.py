@@ -29,7 +29,7 @@ from tilegate.isa.toolchain import ToolchainError, find_toolchain
 from tilegate.lowering.store import default_store
 from tilegate.measuring import device_lock, trees
 from tilegate.measuring.environment import describe
-from tilegate.measuring.session import WorkerPool, Stage, WorkerError
+from tilegate.measuring.session import Stage, WorkerError, WorkerPool
 from tilegate.measuring.staging import staged
 from tilegate.progress import Reporter
 from tilegate.protocol import JSON, TARGETS, Artifact

@@ -10,7 +10,7 @@ from typing import Any
 
 from tilegate.files import UsageError
 from tilegate.measuring import trees
-from tilegate.measuring.session import WorkerPool, ListedCase, Worker, WorkerError
+from tilegate.measuring.session import ListedCase, Worker, WorkerError, WorkerPool
 from tilegate.measuring.staging import staged
 from tilegate.protocol import is_call
 from tilegate.schemas.samples import Target

@@ -22,7 +22,7 @@ from typing import IO, Any
 
 from tilegate.judging import judge
 from tilegate.measuring.samples import Record
-from tilegate.measuring.session import WorkerPool, WorkerError
+from tilegate.measuring.session import WorkerError, WorkerPool
 from tilegate.progress import Reporter
 from tilegate.protocol import Artifact, digest, is_call
 from tilegate.schemas.samples import Case

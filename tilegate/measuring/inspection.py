@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from tilegate.config import GateConfig
 from tilegate.files import UsageError
 from tilegate.measuring.samples import Record, new_side
-from tilegate.measuring.session import Catalogue, WorkerPool, ListedCase, WorkerError
+from tilegate.measuring.session import Catalogue, ListedCase, WorkerError, WorkerPool
 from tilegate.progress import Reporter
 from tilegate.schemas.samples import Case, Side, SideName
 

@@ -21,8 +21,8 @@ from tilegate.judging.measured import of_turns
 from tilegate.measuring import duet, inspection, layout, samples
 from tilegate.measuring.budget import Budget
 from tilegate.measuring.disturbance import Patience
-from tilegate.measuring.session import WorkerPool, WorkerError
 from tilegate.measuring.session import Stage as Staged
+from tilegate.measuring.session import WorkerError, WorkerPool
 from tilegate.progress import Reporter
 from tilegate.schemas.samples import Case, Replicate, Side, Stage, Target
 
