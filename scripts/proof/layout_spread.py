@@ -34,7 +34,8 @@ from tilegate.judging.measured import of_turns  # noqa: E402
 from tilegate.measuring import duet, environment  # noqa: E402
 from tilegate.measuring.disturbance import Patience  # noqa: E402
 from tilegate.measuring.layout import Layouts  # noqa: E402
-from tilegate.measuring.session import Stage, WorkerPool, stage  # noqa: E402
+from tilegate.measuring.pool import WorkerPool  # noqa: E402
+from tilegate.measuring.workspace import Workspace, make_workspace  # noqa: E402
 
 WAYS = ("fixed", "drawn")
 
@@ -105,24 +106,28 @@ def trees(folder: Path, small: bool, heads: int) -> tuple[Path, list[Path]]:
     return base, made
 
 
-def sides(folder: Path, config: GateConfig, base: Path, head: Path, target: str) -> dict[str, Stage]:
+def sides(folder: Path, config: GateConfig, base: Path, head: Path, target: str) -> dict[str, Workspace]:
     """Stage a base and a head."""
     suite = base / config.suite
     return {
-        side: stage(folder / side, config, exported=tree, suite_root=suite, target=target, tier=_tier(target))
+        side: make_workspace(folder / side, config, exported=tree, suite_root=suite, target=target, tier=_tier(target))
         for side, tree in (("base", base), ("head", head))
     }
 
 
-def replicate(stages: dict[str, Stage], config: GateConfig, way: str, options: argparse.Namespace, label: str) -> dict:
+def replicate(
+    workspaces: dict[str, Workspace], config: GateConfig, way: str, options: argparse.Namespace, label: str
+) -> dict:
     """Measure one fresh pair of processes; return for each case estimate, error and seconds."""
     duet.PLACING_SHARE = 0.05 if way == "drawn" else 0.0
-    drawn = {side: Layouts().draw(random.getrandbits(31), label, side) for side in stages} if way == "drawn" else None
+    drawn = (
+        {side: Layouts().draw(random.getrandbits(31), label, side) for side in workspaces} if way == "drawn" else None
+    )
     found = {}
-    logs = next(iter(stages.values())).folder.parent / "logs"
-    with WorkerPool(stages, logs, config, label=label, timed=True, layouts=drawn) as pool:
+    logs = next(iter(workspaces.values())).folder.parent / "logs"
+    with WorkerPool(workspaces, logs, config, label=label, timed=True, layouts=drawn) as pool:
         cases = [c["id"] for c in pool.worker("base").catalogue()["cases"] if re.search(options.bench, c["id"])]
-        pool.precompile(dict.fromkeys(stages, cases))
+        pool.precompile(dict.fromkeys(workspaces, cases))
         for case in random.sample(cases, len(cases)) if way == "drawn" else cases:
             started = time.monotonic()
             measured = duet.measure(
@@ -171,14 +176,14 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as folder:
         base, heads = trees(Path(folder), options.target == "cpu", options.heads)
         config = load_config((base / "pyproject.toml").read_text())
-        staged = [sides(Path(folder, f"work{i}"), config, base, head, options.target) for i, head in enumerate(heads)]
+        prepared = [sides(Path(folder, f"work{i}"), config, base, head, options.target) for i, head in enumerate(heads)]
         for round_number in range(options.replicates):
             if time.monotonic() > end:
                 break
-            for number, stages in enumerate(staged):
+            for number, workspaces in enumerate(prepared):
                 for way in WAYS:  # by turns: the machine is quieter at some times than at others
                     label = f"{way}-{number}-{round_number}"
-                    for case, (estimate, error, seconds) in replicate(stages, config, way, options, label).items():
+                    for case, (estimate, error, seconds) in replicate(workspaces, config, way, options, label).items():
                         of = found.setdefault(case, {w: Found() for w in WAYS})[way]
                         if round_number == 0:
                             of.estimates.append([])

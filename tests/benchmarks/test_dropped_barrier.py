@@ -14,7 +14,7 @@ from tilegate.config import load_config
 from tilegate.emulate.survey import survey
 from tilegate.lowering.lowering import Lowering
 from tilegate.lowering.store import Store
-from tilegate.measuring.session import stage
+from tilegate.measuring.workspace import make_workspace
 from tilegate.protocol import Artifact, WrongResult
 
 ROOT = Path(__file__).parents[2]
@@ -77,7 +77,7 @@ def test_the_race_is_named_with_both_lines(tmp_path: Path) -> None:
     handle = tmp_path / "tree/tilekernels/handle.py"
     handle.write_text(handle.read_text(encoding="utf-8") + PLANTED, encoding="utf-8")
     config = load_config((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
-    staged = stage(
+    workspace = make_workspace(
         tmp_path / "work/stage",
         config,
         exported=tmp_path / "tree",
@@ -85,7 +85,7 @@ def test_the_race_is_named_with_both_lines(tmp_path: Path) -> None:
         target="hip",
         tier="full",
     )
-    with Lowering(staged, tmp_path, Store(tmp_path / "store")) as lowering:
+    with Lowering(workspace, tmp_path, Store(tmp_path / "store")) as lowering:
         (kernel,) = survey(lowering, [ARCH], Store(tmp_path / "store"), pattern=f"^{KERNEL}$", thorough=0, first=True)[
             ARCH
         ]

@@ -18,7 +18,7 @@ from tilegate.emulate.survey import Kernel, survey
 from tilegate.emulate.table import findings_of
 from tilegate.lowering.lowering import Lowering
 from tilegate.lowering.store import default_store
-from tilegate.measuring.session import stage
+from tilegate.measuring.workspace import make_workspace
 
 ROOT = Path(__file__).parents[2]
 ARCHS = ("gfx942", "gfx90a")
@@ -34,9 +34,11 @@ def executed(tmp_path_factory: pytest.TempPathFactory) -> dict[tuple[str, str], 
         pytest.skip(str(error))
     folder = tmp_path_factory.mktemp("emulated")
     config = load_config((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
-    staged = stage(folder / "stage", config, exported=ROOT, suite_root=ROOT / "benchmarks", target="hip", tier="full")
+    workspace = make_workspace(
+        folder / "stage", config, exported=ROOT, suite_root=ROOT / "benchmarks", target="hip", tier="full"
+    )
     first = os.environ.get("TILEGATE_TIER") != "full"
-    with Lowering(staged, folder, default_store()) as lowering:
+    with Lowering(workspace, folder, default_store()) as lowering:
         found = survey(lowering, ARCHS, default_store(), first=first)
     return {(arch, kernel.id): kernel for arch in ARCHS for kernel in found[arch]}
 

@@ -18,7 +18,7 @@ from tilegate.config import load_config
 from tilegate.emulate.survey import survey
 from tilegate.lowering.lowering import Lowering
 from tilegate.lowering.store import Store
-from tilegate.measuring.session import stage
+from tilegate.measuring.workspace import make_workspace
 
 ROOT = Path(__file__).parents[2]
 TOY = ROOT / "tests/data/toy_family"
@@ -76,9 +76,11 @@ def test_it_is_listed_generated_and_executed_for_the_mi300x(tree: Path, tmp_path
     except emulator.ToolchainMissing as error:
         pytest.skip(str(error))
     config = load_config((tree / "pyproject.toml").read_text(encoding="utf-8"))
-    staged = stage(tmp_path / "stage", config, exported=tree, suite_root=tree / "benchmarks", target="hip", tier="full")
+    workspace = make_workspace(
+        tmp_path / "stage", config, exported=tree, suite_root=tree / "benchmarks", target="hip", tier="full"
+    )
     store = Store(tmp_path / "store")
-    with Lowering(staged, tmp_path, store) as lowering:
+    with Lowering(workspace, tmp_path, store) as lowering:
         listed = lowering.configurations(ARCH)
         artifacts = lowering.lower(IDS[0], ARCH)
         found = survey(lowering, [ARCH], store, pattern="^toy ", first=False)[ARCH]
@@ -102,11 +104,11 @@ def test_the_emulator_sees_what_is_wrong_with_its_second_step(tree: Path, tmp_pa
     assert text.count(" * factor") == 1
     path.write_text(text.replace(" * factor", " * (factor + 0.01)"), encoding="utf-8")
     config = load_config((tree / "pyproject.toml").read_text(encoding="utf-8"))
-    staged = stage(
+    workspace = make_workspace(
         tmp_path / "stage", config, exported=faulty, suite_root=tree / "benchmarks", target="hip", tier="full"
     )
     store = Store(tmp_path / "store")
-    with Lowering(staged, tmp_path, store) as lowering:
+    with Lowering(workspace, tmp_path, store) as lowering:
         found = survey(lowering, [ARCH], store, pattern=f"^{IDS[0]}$", thorough=0, first=True)[ARCH]
     assert [kernel.verdict for kernel in found] == ["broken"]
     assert any("Y: largest error" in finding["message"] for _, finding in found[0].findings)

@@ -17,7 +17,9 @@ import tilegate
 from tilegate.config import load_config
 from tilegate.failures import SkippedError, explain
 from tilegate.files import UsageError
-from tilegate.measuring.session import Worker, WorkerError, WorkerPool, stage
+from tilegate.measuring.pool import WorkerPool
+from tilegate.measuring.session import Worker, WorkerError
+from tilegate.measuring.workspace import make_workspace
 from tilegate.protocol import Artifact, WrongResult, WrongTreeError, digest
 
 TOTAL = "sums.Total.latency_total(1000)"
@@ -41,8 +43,10 @@ def start(tree, config, tmp_path, monkeypatch):
 
     def begin(*, timed=False):
         folder = tmp_path / "work" / f"side{len(started)}"
-        staged = stage(folder, config, exported=tree, suite_root=tree / "toybench", target="cpu", tier="smoke")
-        started.append(Worker(staged, tmp_path / f"{folder.name}.log", config, timed=timed))
+        workspace = make_workspace(
+            folder, config, exported=tree, suite_root=tree / "toybench", target="cpu", tier="smoke"
+        )
+        started.append(Worker(workspace, tmp_path / f"{folder.name}.log", config, timed=timed))
         return started[-1]
 
     yield begin
@@ -246,15 +250,15 @@ def test_a_hang_that_holds_the_interpreter_is_ended_with_its_stack_in_the_log(st
 
 def test_two_that_hang_at_once_are_both_hangs(tree, config, start, tmp_path):
     _edit(tree, "toykernels/kernels.py", "def total():", "def total():\n    import signal; signal.pause()")
-    staged = {
-        name: stage(
+    workspace = {
+        name: make_workspace(
             tmp_path / "two" / name, config, exported=tree, suite_root=tree / "toybench", target="cpu", tier="smoke"
         )
         for name in ("base", "head")
     }
-    with WorkerPool(staged, tmp_path / "logs", config, label="two") as pool:
+    with WorkerPool(workspace, tmp_path / "logs", config, label="two") as pool:
         pool.start()
-        answers = pool.request_all("setup", 1, {name: {"case": TOTAL} for name in staged})
+        answers = pool.request_all("setup", 1, {name: {"case": TOTAL} for name in workspace})
         for answer in answers.values():
             with pytest.raises(WorkerError) as caught:
                 answer()
@@ -291,11 +295,12 @@ def test_a_worker_and_what_it_started_end_when_the_gate_is_killed(tree, tmp_path
     code = f"""
 from pathlib import Path
 from tilegate.config import load_config
-from tilegate.measuring.session import Worker, stage
+from tilegate.measuring.workspace import make_workspace
+from tilegate.measuring.session import Worker
 tree = Path({str(tree)!r})
 config = load_config((tree / "pyproject.toml").read_text())
-staged = stage(tree.parent / "work" / "base", config, exported=tree, suite_root=tree / "toybench", target="cpu", tier="smoke")
-worker = Worker(staged, tree.parent / "log", config)
+workspace = make_workspace(tree.parent / "work" / "base", config, exported=tree, suite_root=tree / "toybench", target="cpu", tier="smoke")
+worker = Worker(workspace, tree.parent / "log", config)
 print(worker._process.pid, flush=True)
 worker.request("setup", 600, case={TOTAL!r})
 """
@@ -324,7 +329,9 @@ def test_messages_name_the_side_and_not_the_folder(start, tree):
 def test_package_and_suite_must_be_apart(tree, config, tmp_path):
     mixed = load_config('[tool.tilegate]\npackage = "toykernels"\nsuite = "toykernels.bench"')
     with pytest.raises(UsageError, match="lies inside the package"):
-        stage(tmp_path / "base", mixed, exported=tree, suite_root=tree / "toybench", target="cpu", tier="smoke")
+        make_workspace(
+            tmp_path / "base", mixed, exported=tree, suite_root=tree / "toybench", target="cpu", tier="smoke"
+        )
 
 
 @pytest.mark.parametrize(

@@ -12,7 +12,9 @@ from tilegate.ci.github import TOKEN_VARIABLE
 from tilegate.ci.plan import suite_path
 from tilegate.config import load_config
 from tilegate.files import UsageError
-from tilegate.measuring.session import WorkerError, WorkerPool, stage
+from tilegate.measuring.pool import WorkerPool
+from tilegate.measuring.session import WorkerError
+from tilegate.measuring.workspace import make_workspace
 from tilegate.schemas.samples import Target, Tier
 
 
@@ -39,7 +41,7 @@ def cases_of(checkout: Path, target: Target, tier: Tier) -> tuple[str, ...]:
     """
     config = load_config((checkout / "pyproject.toml").read_text(encoding="utf-8"))
     with tempfile.TemporaryDirectory(prefix="tilegate-ci-") as folder:
-        staged = stage(
+        workspace = make_workspace(
             Path(folder, "base"),
             config,
             exported=checkout.resolve(),
@@ -47,7 +49,7 @@ def cases_of(checkout: Path, target: Target, tier: Tier) -> tuple[str, ...]:
             target=target,
             tier=tier,
         )
-        with _without_token(), WorkerPool({"base": staged}, Path(folder, "logs"), config, label="list") as pool:
+        with _without_token(), WorkerPool({"base": workspace}, Path(folder, "logs"), config, label="list") as pool:
             try:
                 listed = pool.worker("base").catalogue()
             except WorkerError as error:

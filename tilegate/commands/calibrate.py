@@ -33,7 +33,9 @@ from tilegate.judging.noise import CaseNoise, Needs
 from tilegate.measuring import device_lock, duet, environment, layout, rounds, trees
 from tilegate.measuring.budget import Budget
 from tilegate.measuring.disturbance import Patience
-from tilegate.measuring.session import Stage, WorkerError, WorkerPool, stage
+from tilegate.measuring.pool import WorkerPool
+from tilegate.measuring.session import WorkerError
+from tilegate.measuring.workspace import Workspace, make_workspace
 from tilegate.progress import Reporter
 from tilegate.protocol import TARGETS, TIERS
 from tilegate.schemas.samples import Target, Tier
@@ -65,7 +67,7 @@ class _Calibration:
 
     Attributes:
         config: of the revision.
-        stages: "base" and "head", both of the same files.
+        workspaces: "base" and "head", both of the same files.
         partial: the document of what was measured so far; see `_open_partial`.
         path: where it is kept.
         logs: folder for the workers' output.
@@ -74,7 +76,7 @@ class _Calibration:
     """
 
     config: GateConfig
-    stages: Mapping[str, Stage]
+    workspaces: Mapping[str, Workspace]
     partial: dict[str, Any]
     path: Path
     logs: Path
@@ -161,8 +163,8 @@ def run(args: argparse.Namespace) -> int:
         exported = trees.export(repository, revision, [config.package.partition(".")[0], suite], trees.cache_folder())
         if not (exported / suite).is_dir():
             raise UsageError(f"{args.rev} does not have the suite {config.suite!r} that [tool.tilegate] names")
-        stages: dict[str, Stage] = {
-            side: stage(
+        workspaces: dict[str, Workspace] = {
+            side: make_workspace(
                 scratch / "work" / side,
                 config,
                 exported=exported,
@@ -177,7 +179,7 @@ def run(args: argparse.Namespace) -> int:
             path = out.with_name(f"{out.name}.partial")
             calibration = _Calibration(
                 config,
-                stages,
+                workspaces,
                 _open_partial(path, described, fresh=args.fresh),
                 path,
                 scratch / "logs",
@@ -257,7 +259,9 @@ def _measure(calibration: _Calibration, wanted: Mapping[str, int], pattern: Any)
 
 def _catalogue(calibration: _Calibration, pattern: Any) -> dict[str, Any]:
     """Return the cases that are to be calibrated, none of them measured."""
-    with WorkerPool({"base": calibration.stages["base"]}, calibration.logs, calibration.config, label="list") as pool:
+    with WorkerPool(
+        {"base": calibration.workspaces["base"]}, calibration.logs, calibration.config, label="list"
+    ) as pool:
         try:
             listed = pool.worker("base").catalogue()
         except WorkerError as error:
@@ -316,7 +320,7 @@ def _start(calibration: _Calibration, names: Sequence[str], *, alike: bool) -> W
         side: sides.draw(seed, label, "both" if alike else side) for side in duet.SIDES
     }
     pool = WorkerPool(
-        calibration.stages, calibration.logs, calibration.config, label=label, timed=True, layouts=layouts
+        calibration.workspaces, calibration.logs, calibration.config, label=label, timed=True, layouts=layouts
     )
     pool.start()
     for answer in pool.precompile(dict.fromkeys(duet.SIDES, names)).values():

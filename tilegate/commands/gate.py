@@ -24,7 +24,8 @@ from tilegate.judging.noise import NoiseProfile
 from tilegate.judging.waivers import Waiver
 from tilegate.measuring import causes, device_lock, duet, environment, inspection, rounds, samples, trees
 from tilegate.measuring.budget import Budget
-from tilegate.measuring.session import Stage, WorkerPool, stage
+from tilegate.measuring.pool import WorkerPool
+from tilegate.measuring.workspace import Workspace, make_workspace
 from tilegate.progress import Phase, Reporter
 from tilegate.protocol import TARGETS, TIERS
 from tilegate.schemas.samples import Asked, Described, Environment, Target, Tier
@@ -314,19 +315,19 @@ def _measure(
     record.add_seconds("plan", planning)
     if record.continued:
         reporter.note(f"continuing the run in {comparison.out}")
-    stages = _stages(comparison)
+    workspaces = _workspaces(comparison)
     logs = comparison.out / "logs"
-    with WorkerPool(stages, logs, comparison.config, label="inspect") as pool:
+    with WorkerPool(workspaces, logs, comparison.config, label="inspect") as pool:
         if not record.cases:
             inspection.inspect(pool, record, comparison.pattern, reporter)
         if comparison.emulated and "emulation" not in record.document:
             limit = comparison.config.emulate_seconds
             with record.timed("emulate"):
-                gating.enter(record, stages, comparison.emulated, logs=logs, reporter=reporter, seconds=limit)
+                gating.enter(record, workspaces, comparison.emulated, logs=logs, reporter=reporter, seconds=limit)
         inspection.check(pool, record, comparison.config, reporter)
-    rounds.run(rounds.Timing(record, comparison.config, comparison.target, stages, logs, reporter, budget))
+    rounds.run(rounds.Timing(record, comparison.config, comparison.target, workspaces, logs, reporter, budget))
     if slower := causes.unexplained(record):
-        sides: dict[str, Stage] = {name: stages[name] for name in duet.SIDES}
+        sides: dict[str, Workspace] = {name: workspaces[name] for name in duet.SIDES}
         with record.timed("explain"), WorkerPool(sides, logs, comparison.config, label="explain") as pool:
             causes.attach(pool, record, slower, comparison.arch, reporter)
             if comparison.emulate:
@@ -335,8 +336,8 @@ def _measure(
     shutil.rmtree(comparison.out / "work", ignore_errors=True)
 
 
-def _stages(comparison: Comparison) -> dict[str, Stage]:
-    """Stage base and head with the base's suite, and the head with its own as "new" if that is another one."""
+def _workspaces(comparison: Comparison) -> dict[str, Workspace]:
+    """Make the workspaces of base and head with the base's suite, and the head with its own as "new" if that is another one."""
     work = comparison.out / "work"
     shutil.rmtree(work, ignore_errors=True)
     suite = comparison.config.suite.replace(".", "/")
@@ -346,8 +347,8 @@ def _stages(comparison: Comparison) -> dict[str, Stage]:
         if root.is_dir():
             trees.refuse_links_out(tree, root)
 
-    def staged(name: str, tree: Path, suite_root: Path) -> Stage:
-        return stage(
+    def prepared(name: str, tree: Path, suite_root: Path) -> Workspace:
+        return make_workspace(
             work / name,
             comparison.config,
             exported=tree,
@@ -359,14 +360,14 @@ def _stages(comparison: Comparison) -> dict[str, Stage]:
     if not in_base.is_dir() and not in_head.is_dir():
         raise UsageError(f"neither base nor head has the suite {comparison.config.suite!r} that [tool.tilegate] names")
     if not in_base.is_dir():  # the suite itself is new: there is nothing to compare with
-        return {"head": staged("head", comparison.head_tree, in_head)}
-    stages = [
-        staged("base", comparison.base_tree, in_base),
-        staged("head", comparison.head_tree, in_base),
+        return {"head": prepared("head", comparison.head_tree, in_head)}
+    workspaces = [
+        prepared("base", comparison.base_tree, in_base),
+        prepared("head", comparison.head_tree, in_base),
     ]
     if in_head.is_dir() and not comparison.same_suite:
-        stages.append(staged("new", comparison.head_tree, in_head))
-    return {made.name: made for made in stages}
+        workspaces.append(prepared("new", comparison.head_tree, in_head))
+    return {made.name: made for made in workspaces}
 
 
 def _conclude(comparison: Comparison, record: samples.Record, reporter: Reporter, *, as_json: bool) -> int:

@@ -29,8 +29,9 @@ from tilegate.isa.toolchain import ToolchainError, find_toolchain
 from tilegate.lowering.store import default_store
 from tilegate.measuring import device_lock, trees
 from tilegate.measuring.environment import describe
-from tilegate.measuring.session import Stage, WorkerError, WorkerPool
-from tilegate.measuring.staging import staged
+from tilegate.measuring.pool import WorkerPool
+from tilegate.measuring.session import WorkerError
+from tilegate.measuring.workspace import Workspace, workspace_of
 from tilegate.progress import Reporter
 from tilegate.protocol import JSON, TARGETS, Artifact
 from tilegate.schemas.samples import Target
@@ -117,7 +118,9 @@ def _profile(args: argparse.Namespace, target: Target, reporter: Reporter) -> tu
         }
         suite = next(iter(revisions.values()))
         found = {
-            role: staged(repository, revision, suite, Path(scratch, role, "stage"), target=target, tier="full")
+            role: workspace_of(
+                repository, revision, suite, Path(scratch, role, "workspace"), target=target, tier="full"
+            )
             for role, revision in revisions.items()
         }
         case = ""
@@ -126,14 +129,14 @@ def _profile(args: argparse.Namespace, target: Target, reporter: Reporter) -> tu
             device_lock.hold(target, wait=True, who=who, say=reporter.note),
             reporter.phase("profile", 2 * len(found)) as phase,
         ):
-            for role, (stage, config) in found.items():
+            for role, (workspace, config) in found.items():
                 phase.doing(f"{role}: compiling")
-                case, work, static = _about(stage, config, args.case, Path(scratch, role), arch)
+                case, work, static = _about(workspace, config, args.case, Path(scratch, role), arch)
                 phase.done(f"{role}: compiled")
                 phase.doing(f"{role}: under the profiler")
                 place = Path(scratch, role, "profile")
                 place.mkdir()
-                sides[role] = _Side(revisions[role], profiling.profile(stage, case, place), static, work)
+                sides[role] = _Side(revisions[role], profiling.profile(workspace, case, place), static, work)
                 phase.done(f"{role}: profiled")
     head = revisions["head"].short
     name = f"profile-{head}-{hashlib.sha256(case.encode()).hexdigest()[:8]}"
@@ -141,12 +144,12 @@ def _profile(args: argparse.Namespace, target: Target, reporter: Reporter) -> tu
 
 
 def _about(
-    stage: Stage, config: GateConfig, pattern: str, scratch: Path, arch: str
+    workspace: Workspace, config: GateConfig, pattern: str, scratch: Path, arch: str
 ) -> tuple[str, Mapping[str, Any], dict[str, JSON]]:
     """Return the case that the expression names, its work, and the figures of its compiled code."""
-    with WorkerPool({stage.name: stage}, scratch / "logs", config, label="profile") as pool:
+    with WorkerPool({workspace.name: workspace}, scratch / "logs", config, label="profile") as pool:
         try:
-            worker = pool.worker(stage.name)
+            worker = pool.worker(workspace.name)
             found = one_case(worker, pattern)
             names = [str(found["id"])]
             made = worker.request("generated", config.compile_timeout, case=names[0])

@@ -19,7 +19,7 @@ from tilegate.lowering.lowering import Lowering, LoweringError
 from tilegate.lowering.store import Store, default_store
 from tilegate.measuring.causes import looks_slower
 from tilegate.measuring.samples import Record
-from tilegate.measuring.session import Stage
+from tilegate.measuring.workspace import Workspace
 from tilegate.progress import Reporter
 from tilegate.protocol.selection import EMULATED
 from tilegate.schemas.samples import Case
@@ -30,7 +30,7 @@ _MOST_LINES = 4  # of a case; schemas/samples-1.json allows 20 in all, of which 
 
 def attach(
     record: Record,
-    stages: Mapping[str, Stage],
+    workspaces: Mapping[str, Workspace],
     names: Sequence[str],
     arch: str | None,
     *,
@@ -41,13 +41,13 @@ def attach(
 
     Args:
         record: the run's; not saved.
-        stages: "base" and "head".
+        workspaces: "base" and "head".
         names: the cases, the most important first: time may run out.
         arch: the chip that the cases ran on; nothing is done for one that the emulator does not have.
         logs: where the workers' output goes.
         reporter: shows progress.
     """
-    if arch not in EMULATED or any(stage.package_root is None for stage in stages.values()):
+    if arch not in EMULATED or any(workspace.package_root is None for workspace in workspaces.values()):
         return
     with contextlib.suppress(emulator.ToolchainMissing, LoweringError), contextlib.ExitStack() as stack:
         emulator.prepare(emulator.toolchain())
@@ -56,7 +56,7 @@ def attach(
         for name in ("base", "head"):
             folder = logs / f"count-{name}"
             folder.mkdir(parents=True, exist_ok=True)
-            sides.append(stack.enter_context(Lowering(for_amd(stages[name]), folder, store)))
+            sides.append(stack.enter_context(Lowering(for_amd(workspaces[name]), folder, store)))
         if any(missing_seam(side) is not None for side in sides):
             return
         phase = stack.enter_context(reporter.phase("count", len(names)))

@@ -22,7 +22,7 @@ from tilegate.lowering.parallel import in_parallel
 from tilegate.lowering.store import Store, default_store
 from tilegate.lowering.worker import MODULE
 from tilegate.measuring.samples import Record
-from tilegate.measuring.session import Stage
+from tilegate.measuring.workspace import Workspace
 from tilegate.progress import Reporter
 from tilegate.protocol import Artifact, digest
 from tilegate.schemas.samples import EmulatedChip, EmulatedFailure, EmulatedKernel, EmulatedSide
@@ -54,22 +54,28 @@ class _Side:
 
 
 def enter(
-    record: Record, stages: Mapping[str, Stage], archs: Sequence[str], *, logs: Path, reporter: Reporter, seconds: float
+    record: Record,
+    workspaces: Mapping[str, Workspace],
+    archs: Sequence[str],
+    *,
+    logs: Path,
+    reporter: Reporter,
+    seconds: float,
 ) -> None:
     """Execute what changed, enter it in the record, and mark the cases broken whose kernel is.
 
     Args:
         record: the run's, with its cases; saved. If it has a filter, only kernels that a case of it uses are looked at.
-        stages: "head", and "base" if there is one, with the base's suite.
+        workspaces: "head", and "base" if there is one, with the base's suite.
         archs: chips that are not here.
         logs: where the workers' output goes.
         reporter: shows progress.
         seconds: what may be spent on it in all, approximately.
     """
-    head = stages["head"]
+    head = workspaces["head"]
     if head.package_root is None or not (head.suite_root / f"{MODULE}.py").is_file():
         return  # a suite without kernels for chips that are not here
-    sides = {name: for_amd(stages[name]) for name in ("base", "head") if name in stages}
+    sides = {name: for_amd(workspaces[name]) for name in ("base", "head") if name in workspaces}
     means = _Means(default_store(), reporter, time.monotonic() + seconds, record.document["filter"])
     folders = {name: logs / f"emulate-{name}" for name in sides}
     for folder in folders.values():
@@ -95,9 +101,9 @@ def enter(
     record.save()
 
 
-def for_amd(stage: Stage) -> Stage:
-    """As `tilegate isa` and `tilegate emulate` stage it, whatever the gate's own target is."""
-    return replace(stage, target="hip", tier="full")
+def for_amd(workspace: Workspace) -> Workspace:
+    """As `tilegate isa` and `tilegate emulate` prepare it, whatever the gate's own target is."""
+    return replace(workspace, target="hip", tier="full")
 
 
 def _of_a_chip(before: Lowering | None, after: Lowering, arch: str, means: _Means) -> EmulatedChip:
@@ -108,7 +114,7 @@ def _of_a_chip(before: Lowering | None, after: Lowering, arch: str, means: _Mean
         result["note"] = str(error)
         return result
     sides = [lowering for lowering in (before, after) if lowering is not None]
-    if len({hash_of_files(lowering.stage.package_root) for lowering in sides}) == len(sides) - 1 > 0:
+    if len({hash_of_files(lowering.workspace.package_root) for lowering in sides}) == len(sides) - 1 > 0:
         return result  # not a byte of the package differs
     left = max(0.0, means.deadline - time.monotonic())
     means.reporter.note(
@@ -164,7 +170,7 @@ def _generate(lowering: Lowering, arch: str, means: _Means) -> _Side:
         except LoweringError as error:
             return error
 
-    with means.reporter.phase(f"generate {lowering.stage.name}", len(cases)) as phase:
+    with means.reporter.phase(f"generate {lowering.workspace.name}", len(cases)) as phase:
         made = in_parallel(lower, list(cases), list(cases), lowering, lambda done, total, what: phase.done(what))
     found = dict(zip(cases, made, strict=True))
     generated = {id: one for id, one in found.items() if not _is_missing(one)}

@@ -124,8 +124,8 @@ class Wanted:
 
 def missing_seam(lowering: Lowering) -> str | None:
     """Return what the suite lacks for its kernels to be executed, None if it lacks nothing."""
-    if not (lowering.stage.suite_root / f"{trial.MODULE}.py").is_file():
-        return f"the suite {lowering.stage.suite} has no module {trial.MODULE}, which has problems for the kernels (docs/protocol.md)"
+    if not (lowering.workspace.suite_root / f"{trial.MODULE}.py").is_file():
+        return f"the suite {lowering.workspace.suite} has no module {trial.MODULE}, which has problems for the kernels (docs/protocol.md)"
     return None
 
 

@@ -10,8 +10,9 @@ from typing import Any
 
 from tilegate.files import UsageError
 from tilegate.measuring import trees
-from tilegate.measuring.session import ListedCase, Worker, WorkerError, WorkerPool
-from tilegate.measuring.staging import staged
+from tilegate.measuring.pool import WorkerPool
+from tilegate.measuring.session import ListedCase, Worker, WorkerError
+from tilegate.measuring.workspace import workspace_of
 from tilegate.protocol import is_call
 from tilegate.schemas.samples import Target
 
@@ -77,10 +78,12 @@ def asked(
     suite = next(iter(revisions.values()))
     sides: dict[str, Side] = {}
     for role in reversed(tuple(wanted)):  # the head first: its lengths are the base's
-        stage, config = staged(repository, revisions[role], suite, scratch / role / "stage", target=target, tier="full")
-        with WorkerPool({stage.name: stage}, scratch / role / "logs", config, label="repro") as pool:
+        workspace, config = workspace_of(
+            repository, revisions[role], suite, scratch / role / "workspace", target=target, tier="full"
+        )
+        with WorkerPool({workspace.name: workspace}, scratch / role / "logs", config, label="repro") as pool:
             try:
-                worker = pool.worker(stage.name)
+                worker = pool.worker(workspace.name)
                 case = str(one_case(worker, wanted[role][1])["id"])
                 asked_for = list(lengths) or (list(sides["head"].answer["lengths"]) if sides else [])
                 answer = worker.request("reproduction", config.compile_timeout, case=case, lengths=asked_for)

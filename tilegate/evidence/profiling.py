@@ -1,4 +1,4 @@
-"""Runs one case of a staged revision under the vendor's profiler."""
+"""Runs one case of a prepared revision under the vendor's profiler."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tilegate import tools
 from tilegate.evidence import counters
 from tilegate.evidence.counters import Launch
 from tilegate.files import UsageError
-from tilegate.measuring.session import Stage, environment_of
+from tilegate.measuring.workspace import Workspace, environment_of
 
 TIMEOUT = 600.0
 """Seconds of one run under a profiler: imports, compiling, and up to some dozen replays of a kernel."""
@@ -64,11 +64,11 @@ def profiler(target: str) -> str:
     return found
 
 
-def profile(stage: Stage, case: str, folder: Path) -> Profile:
+def profile(workspace: Workspace, case: str, folder: Path) -> Profile:
     """Launch a case once under the profiler.
 
     Args:
-        stage: the revision, staged for a GPU target.
+        workspace: the revision, prepared for a GPU target.
         case: id of the case.
         folder: an existing folder for the profiler's files.
 
@@ -76,19 +76,27 @@ def profile(stage: Stage, case: str, folder: Path) -> Profile:
         NoProfilerError: there is none, or it has no right to read counters.
         UsageError: it failed; with the end of what it printed.
     """
-    tool = profiler(stage.target)
+    tool = profiler(workspace.target)
     names = folder / "kernels.txt"
     program = [
-        *(sys.executable, "-P", "-m", "tilegate.worker.launch", stage.suite, str(stage.suite_root), stage.package),
-        *(str(stage.package_root), case, str(names)),
+        *(
+            sys.executable,
+            "-P",
+            "-m",
+            "tilegate.worker.launch",
+            workspace.suite,
+            str(workspace.suite_root),
+            workspace.package,
+        ),
+        *(str(workspace.package_root), case, str(names)),
     ]
     version = tools.tool_version(tool) or Path(tool).name
-    if stage.target == "cuda":
-        text = _ncu(tool, program, stage, folder)
+    if workspace.target == "cuda":
+        text = _ncu(tool, program, workspace, folder)
         launches, raw = counters.read_ncu(text), {"ncu.csv": _without_columns(text)}
         chosen: Sequence[Launch] = launches
     else:
-        texts = _rocprof(tool, program, stage, folder)
+        texts = _rocprof(tool, program, workspace, folder)
         launches = counters.read_rocprof(list(texts.values()))
         raw = texts
         chosen = last_of_each(launches, names.read_text(encoding="utf-8").split())
@@ -103,14 +111,14 @@ def last_of_each(launches: Sequence[Launch], names: Sequence[str]) -> list[Launc
     return list(last.values()) or list(launches[-1:])
 
 
-def _ncu(tool: str, program: Sequence[str], stage: Stage, folder: Path) -> str:
+def _ncu(tool: str, program: Sequence[str], workspace: Workspace, folder: Path) -> str:
     log = folder / "ncu.log"
     command = [
         *(tool, "--csv", "--page", "raw", "--log-file", str(log), "--target-processes", "all"),
         # Clocks stay as they are: other work on the machine must not be slowed by a profiler.
         *("--clock-control", "none", "--profile-from-start", "off", "--metrics", ",".join(_available(tool))),
     ]
-    shown = _run([*command, *program], stage)
+    shown = _run([*command, *program], workspace)
     text = log.read_text(encoding="utf-8", errors="replace") if log.is_file() else ""
     said = text + shown
     if "ERR_NVGPUCTRPERM" in said:
@@ -131,12 +139,12 @@ def _available(tool: str) -> list[str]:
     return wanted if known else list(counters.NCU_METRICS)
 
 
-def _rocprof(tool: str, program: Sequence[str], stage: Stage, folder: Path) -> dict[str, str]:
+def _rocprof(tool: str, program: Sequence[str], workspace: Workspace, folder: Path) -> dict[str, str]:
     texts = {}
     for number, names in enumerate(counters.ROCPROF_PASSES, 1):
         place = folder / f"pass-{number}"
         command = [tool, "--pmc", *names, "--output-format", "csv", "-d", str(place), "-o", "pass", "--"]
-        shown = _run([*command, *program], stage)
+        shown = _run([*command, *program], workspace)
         # A list with an unknown counter writes no file and still exits with 0.
         for file in sorted(place.rglob("*counter_collection.csv")):
             texts[f"rocprofv3-{number}.csv"] = file.read_text(encoding="utf-8", errors="replace")
@@ -145,7 +153,7 @@ def _rocprof(tool: str, program: Sequence[str], stage: Stage, folder: Path) -> d
     return texts
 
 
-def _run(command: Sequence[str], stage: Stage) -> str:
+def _run(command: Sequence[str], workspace: Workspace) -> str:
     try:
         done = subprocess.run(
             command,
@@ -154,7 +162,7 @@ def _run(command: Sequence[str], stage: Stage) -> str:
             errors="replace",
             timeout=TIMEOUT,
             stdin=subprocess.DEVNULL,
-            env=environment_of(stage),
+            env=environment_of(workspace),
             check=False,
         )
     except subprocess.TimeoutExpired:

@@ -23,7 +23,7 @@ from typing import Any
 from tilegate.failures import MISSING
 from tilegate.lowering.store import Store, key_of
 from tilegate.lowering.worker import MODULE
-from tilegate.measuring.session import Stage
+from tilegate.measuring.workspace import Workspace
 from tilegate.protocol.artifacts import JSON, Artifact
 from tilegate.tools import package_version
 
@@ -47,24 +47,24 @@ class LoweringError(Exception):
 
 
 class Lowering:
-    """The kernels of one staged revision. Used from several threads, each request has a worker to itself.
+    """The kernels of one prepared revision. Used from several threads, each request has a worker to itself.
 
     Args:
-        stage: package and suite; see `tilegate.measuring.session.stage`.
+        workspace: package and suite; see `tilegate.measuring.workspace.make_workspace`.
         logs: an existing folder for what the workers print.
         store: the cache.
 
     Attributes:
-        stage: as given.
+        workspace: as given.
         suite_hash: of the suite's files.
     """
 
-    def __init__(self, stage: Stage, logs: Path, store: Store) -> None:
+    def __init__(self, workspace: Workspace, logs: Path, store: Store) -> None:
         """Start nothing yet: with a warm cache there is nothing to do."""
-        self.stage, self._logs, self._store = stage, logs, store
-        self.suite_hash = hash_of_files(stage.suite_root)
+        self.workspace, self._logs, self._store = workspace, logs, store
+        self.suite_hash = hash_of_files(workspace.suite_root)
         self._identity = key_of(
-            "lowering", package_version("tilelang"), hash_of_files(stage.package_root), self.suite_hash
+            "lowering", package_version("tilelang"), hash_of_files(workspace.package_root), self.suite_hash
         )
         self._idle: queue.SimpleQueue[_Worker] = queue.SimpleQueue()
         self._all: list[_Worker] = []
@@ -132,7 +132,7 @@ class Lowering:
         try:
             worker = self._idle.get_nowait()
         except queue.Empty:
-            worker = _Worker(self.stage, self._logs / f"lowering-{len(self._all)}.log")
+            worker = _Worker(self.workspace, self._logs / f"lowering-{len(self._all)}.log")
             self._all.append(worker)
         # After the line above: either this thread sees it, or the one that ends the workers sees this one.
         if self._closed:
@@ -148,29 +148,29 @@ class Lowering:
 class _Worker:
     """One process."""
 
-    def __init__(self, stage: Stage, log: Path) -> None:
-        if stage.package_root is None:
-            raise LoweringError(MISSING, f"this revision has no package {stage.package}")
-        if not (stage.suite_root / f"{MODULE}.py").is_file():
+    def __init__(self, workspace: Workspace, log: Path) -> None:
+        if workspace.package_root is None:
+            raise LoweringError(MISSING, f"this revision has no package {workspace.package}")
+        if not (workspace.suite_root / f"{MODULE}.py").is_file():
             raise LoweringError(
-                MISSING, f"the suite {stage.suite} has no module {MODULE}, which lists and generates the kernels"
+                MISSING, f"the suite {workspace.suite} has no module {MODULE}, which lists and generates the kernels"
             )
         self.alive = True
-        self._stage, self._log = stage, log
+        self._workspace, self._log = workspace, log
         request_read, self._requests = os.pipe()
         self._replies, reply_write = os.pipe()
         command = [sys.executable, "-P", "-m", "tilegate.lowering.worker", str(request_read), str(reply_write)]
-        scratch = stage.folder.parent / "scratch"
+        scratch = workspace.folder.parent / "scratch"
         scratch.mkdir(exist_ok=True)
         try:
             with log.open("ab") as output:
                 self._process = subprocess.Popen(
-                    [*command, stage.suite, stage.package, str(stage.package_root)],
+                    [*command, workspace.suite, workspace.package, str(workspace.package_root)],
                     stdin=subprocess.DEVNULL,
                     stdout=output,
                     stderr=subprocess.STDOUT,
                     cwd=scratch,
-                    env=_environment(stage),
+                    env=_environment(workspace),
                     pass_fds=(request_read, reply_write),
                     start_new_session=True,
                 )
@@ -235,13 +235,13 @@ class _Worker:
 
     def _tidy(self, text: str | list[str]) -> str:
         shown = text if isinstance(text, str) else text[0]
-        for name, folder in self._stage.trees.items():
+        for name, folder in self._workspace.trees.items():
             shown = shown.replace(str(folder), name)
-        return shown.replace(str(self._stage.folder), f"<{self._stage.name}>")
+        return shown.replace(str(self._workspace.folder), f"<{self._workspace.name}>")
 
 
-def _environment(stage: Stage) -> dict[str, str]:
-    path = os.pathsep.join(filter(None, [str(stage.folder), os.environ.get("PYTHONPATH")]))
+def _environment(workspace: Workspace) -> dict[str, str]:
+    path = os.pathsep.join(filter(None, [str(workspace.folder), os.environ.get("PYTHONPATH")]))
     return {
         **os.environ,
         "PYTHONPATH": path,
@@ -250,8 +250,8 @@ def _environment(stage: Stage) -> dict[str, str]:
         "PYTHONUNBUFFERED": "1",
         "PYTHONHASHSEED": "0",  # code generated from a set must come out the same in every process
         "OMP_NUM_THREADS": "1",  # there is a worker for every core
-        "TILEGATE_TARGET": stage.target,
-        "TILEGATE_TIER": stage.tier,
+        "TILEGATE_TARGET": workspace.target,
+        "TILEGATE_TIER": workspace.tier,
     }
 
 

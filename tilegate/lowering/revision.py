@@ -9,14 +9,14 @@ from pathlib import Path
 from tilegate.lowering.lowering import Lowering
 from tilegate.lowering.store import Store
 from tilegate.measuring import trees
-from tilegate.measuring.staging import staged
+from tilegate.measuring.workspace import workspace_of
 
 
 @contextlib.contextmanager
 def lowering_of(
     repository: trees.Repository, revision: trees.Revision, suite: trees.Revision, folder: Path, store: Store
 ) -> Iterator[Lowering]:
-    """Stage a revision's package with the suite of another (the base's, in a comparison). Raises as `staged`."""
-    stage, _ = staged(repository, revision, suite, folder / "stage", target="hip", tier="full")
-    with Lowering(stage, folder, store) as lowering:
+    """Put a revision's package beside the suite of another (the base's, in a comparison). Raises as `workspace_of`."""
+    workspace, _ = workspace_of(repository, revision, suite, folder / "workspace", target="hip", tier="full")
+    with Lowering(workspace, folder, store) as lowering:
         yield lowering

@@ -21,8 +21,9 @@ from pathlib import Path
 from typing import IO, Any
 
 from tilegate.judging import judge
+from tilegate.measuring.pool import WorkerPool
 from tilegate.measuring.samples import Record
-from tilegate.measuring.session import WorkerError, WorkerPool
+from tilegate.measuring.session import WorkerError
 from tilegate.progress import Reporter
 from tilegate.protocol import Artifact, digest, is_call
 from tilegate.schemas.samples import Case

@@ -20,7 +20,8 @@ from typing import Any, Literal, TypedDict
 
 from tilegate.config import GateConfig
 from tilegate.measuring.disturbance import Patience, clock, reason
-from tilegate.measuring.session import WorkerError, WorkerPool
+from tilegate.measuring.pool import WorkerPool
+from tilegate.measuring.session import WorkerError
 from tilegate.protocol.device_state import FAST_SOURCES
 from tilegate.schemas.samples import Pair, SideName
 

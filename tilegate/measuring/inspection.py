@@ -9,8 +9,9 @@ from collections.abc import Mapping
 
 from tilegate.config import GateConfig
 from tilegate.files import UsageError
+from tilegate.measuring.pool import WorkerPool
 from tilegate.measuring.samples import Record, new_side
-from tilegate.measuring.session import Catalogue, ListedCase, WorkerError, WorkerPool
+from tilegate.measuring.session import Catalogue, ListedCase, WorkerError
 from tilegate.progress import Reporter
 from tilegate.schemas.samples import Case, Side, SideName
 
@@ -25,9 +26,9 @@ def inspect(pool: WorkerPool, record: Record, pattern: str | None, reporter: Rep
         UsageError: there are no such cases.
     """
     catalogues = {}
-    with record.timed("import"), reporter.phase("import", len(pool.stages)) as phase:
+    with record.timed("import"), reporter.phase("import", len(pool.workspaces)) as phase:
         pool.start()  # all import at the same time
-        for name in pool.stages:
+        for name in pool.workspaces:
             phase.doing(f"package and suite of {name}")
             catalogues[name] = _catalogue(pool, name)
             phase.done(f"package and suite of {name}")
@@ -214,8 +215,8 @@ def _assign_roles(cases: dict[str, Case], record: Record) -> None:
 
 
 def holder(pool: WorkerPool, case_id: str) -> str:
-    """Return which stage has the head's version of a case: "new" if only the head's own suite knows it."""
-    if "new" not in pool.stages:
+    """Return which worker has the head's version of a case: "new" if only the head's own suite knows it."""
+    if "new" not in pool.workspaces:
         return "head"
     here = {case["id"] for case in _catalogue(pool, "head")["cases"]}
     there = {case["id"] for case in _catalogue(pool, "new")["cases"]}

@@ -21,8 +21,9 @@ from tilegate.judging.measured import of_turns
 from tilegate.measuring import duet, inspection, layout, samples
 from tilegate.measuring.budget import Budget
 from tilegate.measuring.disturbance import Patience
-from tilegate.measuring.session import Stage as Staged
-from tilegate.measuring.session import WorkerError, WorkerPool
+from tilegate.measuring.pool import WorkerPool
+from tilegate.measuring.session import WorkerError
+from tilegate.measuring.workspace import Workspace
 from tilegate.progress import Reporter
 from tilegate.schemas.samples import Case, Replicate, Side, Stage, Target
 
@@ -40,7 +41,7 @@ class Timing:
         record: the samples so far; gets the new ones.
         config: the base's.
         target: "cpu", "cuda" or "hip".
-        stages: "base" and "head", and "new" if the head has a suite of its own.
+        workspaces: "base" and "head", and "new" if the head has a suite of its own.
         logs: folder for the workers' output.
         reporter: shows progress.
         budget: how long it may take.
@@ -51,7 +52,7 @@ class Timing:
     record: samples.Record
     config: GateConfig
     target: Target
-    stages: Mapping[str, Staged]
+    workspaces: Mapping[str, Workspace]
     logs: Path
     reporter: Reporter
     budget: Budget
@@ -144,13 +145,13 @@ def _replicate(timing: Timing, stage: Stage, steps: Mapping[str, Step]) -> None:
 
     number = max(len(timing.record.cases[name]["replicates"]) for name in steps)
     names = layout.order(timing.record.document["seed"], f"{stage}-{number}", list(steps))
-    _each_case(timing, stage, {side: timing.stages[side] for side in duet.SIDES}, names, one)
+    _each_case(timing, stage, {side: timing.workspaces[side] for side in duet.SIDES}, names, one)
 
 
 def _each_case(
     timing: Timing,
     stage: str,
-    stages: Mapping[str, Staged],
+    workspaces: Mapping[str, Workspace],
     names: Sequence[str],
     one: Callable[[WorkerPool, str, float], duet.SideError | None],
 ) -> None:
@@ -165,7 +166,7 @@ def _each_case(
                 warm_up = timing.config.for_case(name).warm_up_seconds * (1.0 if pool is None else LATER_WARM_UP)
                 if pool is None:
                     with timing.record.timed("start"):
-                        pool = _started(timing, stage, stages, names[index:])
+                        pool = _started(timing, stage, workspaces, names[index:])
                 with timing.record.timed(stage):
                     failed = one(pool, name, warm_up)
                 if failed is not None:  # the other side has seen half a case
@@ -178,9 +179,9 @@ def _each_case(
             pool.close()
 
 
-def _started(timing: Timing, stage: str, stages: Mapping[str, Staged], names: Sequence[str]) -> WorkerPool:
+def _started(timing: Timing, stage: str, workspaces: Mapping[str, Workspace], names: Sequence[str]) -> WorkerPool:
     """Return fresh processes that have loaded all kernels."""
-    pool = _pool(timing, stage, stages)
+    pool = _pool(timing, stage, workspaces)
     try:
         if not _start(timing, pool, names):
             timing.layouts.hash_seeds = False
@@ -189,7 +190,7 @@ def _started(timing: Timing, stage: str, stages: Mapping[str, Staged], names: Se
                 "one; sort what the code is generated from, and it will be drawn as the rest of the layout is"
             )
             pool.close()
-            pool = _pool(timing, stage, stages)
+            pool = _pool(timing, stage, workspaces)
             _start(timing, pool, names)
     except BaseException:
         pool.close()
@@ -197,12 +198,12 @@ def _started(timing: Timing, stage: str, stages: Mapping[str, Staged], names: Se
     return pool
 
 
-def _pool(timing: Timing, stage: str, stages: Mapping[str, Staged]) -> WorkerPool:
+def _pool(timing: Timing, stage: str, workspaces: Mapping[str, Workspace]) -> WorkerPool:
     """Return fresh processes, none of them started, with a layout of its own for each."""
     # The processes' identity is their label: the judge accepts no two replicates of a case from the same.
     label = f"{stage}-{secrets.token_hex(4)}"
-    layouts = {name: timing.layouts.draw(timing.record.document["seed"], label, name) for name in stages}
-    return WorkerPool(stages, timing.logs, timing.config, label=label, timed=True, layouts=layouts)
+    layouts = {name: timing.layouts.draw(timing.record.document["seed"], label, name) for name in workspaces}
+    return WorkerPool(workspaces, timing.logs, timing.config, label=label, timed=True, layouts=layouts)
 
 
 def _start(timing: Timing, pool: WorkerPool, names: Sequence[str]) -> bool:
@@ -214,12 +215,12 @@ def _start(timing: Timing, pool: WorkerPool, names: Sequence[str]) -> bool:
     started = time.monotonic()
     pool.start()
     known = {}
-    for stage in pool.stages:
+    for side in pool.workspaces:
         with contextlib.suppress(WorkerError):
-            here = {case["id"] for case in pool.worker(stage).catalogue()["cases"]}
-            known[stage] = [name for name in names if name in here]
+            here = {case["id"] for case in pool.worker(side).catalogue()["cases"]}
+            known[side] = [name for name in names if name in here]
     pool.precompile(known)
-    same = not set(duet.SIDES) <= set(pool.stages) or _verified(timing, pool, names)
+    same = not set(duet.SIDES) <= set(pool.workspaces) or _verified(timing, pool, names)
     timing.budget.startup = max(timing.budget.startup, time.monotonic() - started)
     return same
 
@@ -289,8 +290,8 @@ def _measure_new(timing: Timing) -> None:
     """Time what the base does not have, in the head alone: for the reader, since there is nothing to compare it with."""
     new = [name for name, case in timing.record.cases.items() if _is_new(case) and "alone" not in case]
     if new and timing.budget.left > timing.budget.startup:
-        stages = {name: stage for name, stage in timing.stages.items() if name != "base"}
-        _each_case(timing, "new", stages, new, lambda pool, name, warm_up: _alone(timing, pool, name, warm_up))
+        workspaces = {name: workspace for name, workspace in timing.workspaces.items() if name != "base"}
+        _each_case(timing, "new", workspaces, new, lambda pool, name, warm_up: _alone(timing, pool, name, warm_up))
 
 
 def _is_new(case: Case) -> bool:

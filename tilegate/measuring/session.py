@@ -16,26 +16,18 @@ import subprocess
 import sys
 import time
 from collections import deque
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NotRequired, TypedDict, cast
 
 from tilegate.config import GateConfig
-from tilegate.files import UsageError
-from tilegate.measuring import replies, trees
+from tilegate.measuring import replies
 from tilegate.measuring.layout import Layout
-from tilegate.schemas.samples import Failure, FailureKind, Target, Tier, Work
+from tilegate.measuring.workspace import Workspace, environment_of
+from tilegate.schemas.samples import Failure, FailureKind, Work
 
 _LOG_TAIL = 6000  # bytes of the log that a failure quotes
 _EXCERPT = 80  # bytes of what was no answer that a message shows
-_COMPILED_AT_ONCE = 8  # for the timeout: how many cases a suite's precompile takes the time of one for
 _GRACE = 5.0  # seconds that the worker's own watchdog gets, which leaves a traceback, before the group is killed
-_SAFE_KINDS = (
-    "wrong-result",
-    "missing",
-    "skipped",
-)  # after any other failure the process may be damaged (a GPU context is)
 
 
 class WorkerError(Exception):
@@ -85,68 +77,11 @@ class Catalogue(TypedDict):
     broken: dict[str, BrokenModule]
 
 
-@dataclass(frozen=True)
-class Stage:
-    """One side, staged: a folder for sys.path in which nothing but the side's package and the suite is found.
-
-    Attributes:
-        name: "base", "head" or "new" (the head with its own suite).
-        folder: goes first on the worker's sys.path.
-        trees: exported folders that the staged names point to, with the names under which a log shows them.
-        suite: import name of the suite as staged; `suite_root` is its folder in the exported tree.
-        package: import name of the package; `package_root` is its folder or file, None if the tree has none.
-        target, tier: what the suite is told to select.
-    """
-
-    name: str
-    folder: Path
-    trees: Mapping[str, Path]
-    suite: str
-    suite_root: Path
-    package: str
-    package_root: Path | None
-    target: Target
-    tier: Tier
-
-
-def stage(folder: Path, config: GateConfig, *, exported: Path, suite_root: Path, target: Target, tier: Tier) -> Stage:
-    """Fill `folder` with links to the package in `exported`, to the suite, and to this tilegate: today's ruler.
-
-    Args:
-        folder: made here; its name is the stage's.
-        config: names package and suite.
-        exported: the tree that has the package.
-        suite_root: the suite's folder, in whichever tree.
-        target, tier: what the suite is told to select.
-
-    Raises:
-        UsageError: package and suite cannot come from different commits, or the package is a link out of its tree.
-    """
-    package = config.package.partition(".")[0]
-    suite = config.suite.rpartition(".")[2]  # asv imports a suite by its folder's name
-    if suite == package or config.suite.startswith(f"{package}."):
-        raise UsageError(
-            f"the suite {config.suite!r} lies inside the package {config.package!r}, so the base's suite cannot measure "
-            "the head's package; move it out and set `suite` in [tool.tilegate]"
-        )
-    package_root = trees.find_module(exported, package)
-    if package_root is not None:
-        trees.refuse_links_out(exported, package_root)
-    folder.mkdir(parents=True)
-    if package_root is not None:
-        (folder / package_root.name).symlink_to(package_root)
-    (folder / suite).symlink_to(suite_root)
-    if package != "tilegate":
-        (folder / "tilegate").symlink_to(Path(__file__).resolve().parents[1])
-    known = {f"<{folder.name}>": exported, "<suite>": suite_root}
-    return Stage(folder.name, folder, known, suite, suite_root, package, package_root, target, tier)
-
-
 class Worker:
     """A running worker process.
 
     Args:
-        stage: which side it loads.
+        workspace: which side it loads.
         log: the file that gets its output.
         config: timeouts.
         timed: let it make a clock, for measuring.
@@ -154,16 +89,16 @@ class Worker:
     """
 
     def __init__(
-        self, stage: Stage, log: Path, config: GateConfig, *, timed: bool = False, layout: Layout | None = None
+        self, workspace: Workspace, log: Path, config: GateConfig, *, timed: bool = False, layout: Layout | None = None
     ) -> None:
         """Start the process and its imports; returns at once (see `catalogue`)."""
-        self.stage, self._log, self._config = stage, log, config
+        self.workspace, self._log, self._config = workspace, log, config
         self._buffer = b""
         self._catalogue: Catalogue | None = None
         self._mark = 0
         self._asked: deque[tuple[float, str]] = deque()  # of each request without an answer: when, and its ticket
         self._answered = 0.0  # when the last answer came
-        scratch = stage.folder.parent / "scratch"
+        scratch = workspace.folder.parent / "scratch"
         scratch.mkdir(exist_ok=True)
         log.parent.mkdir(parents=True, exist_ok=True)
         request_read, self._requests = os.pipe()
@@ -176,7 +111,7 @@ class Worker:
                     stdout=output,
                     stderr=subprocess.STDOUT,
                     cwd=scratch,
-                    env=environment_of(stage, layout),
+                    env=environment_of(workspace, layout),
                     pass_fds=(request_read, reply_write),
                     start_new_session=True,  # a group of its own: Ctrl-C ends the gate, which then ends its workers
                 )
@@ -186,10 +121,10 @@ class Worker:
         self.send(
             "start",
             config.import_timeout,
-            suite=stage.suite,
-            suite_root=str(stage.suite_root),
-            package=stage.package,
-            package_root=str(stage.package_root) if stage.package_root else None,
+            suite=workspace.suite,
+            suite_root=str(workspace.suite_root),
+            package=workspace.package,
+            package_root=str(workspace.package_root) if workspace.package_root else None,
             timed=timed,
             placement=None if layout is None else layout.seed,
         )
@@ -324,161 +259,9 @@ class Worker:
 
     def _tidy(self, text: str) -> str:
         """Replace the folders of this run: a report should name the side, not a path on the runner."""
-        for name, folder in self.stage.trees.items():
+        for name, folder in self.workspace.trees.items():
             text = text.replace(str(folder), name)
-        return text.replace(str(self.stage.folder), f"<{self.stage.name}>")
-
-
-class WorkerPool:
-    """Keeps a worker for each stage, and replaces one that has failed.
-
-    Args:
-        stages: by name.
-        logs: the folder for log files.
-        config: timeouts.
-        label: distinguishes the log files of this pool.
-        timed: the workers measure; each pool is then one fresh set of processes.
-        layouts: by stage, what is drawn for its process.
-    """
-
-    def __init__(
-        self,
-        stages: Mapping[str, Stage],
-        logs: Path,
-        config: GateConfig,
-        *,
-        label: str,
-        timed: bool = False,
-        layouts: Mapping[str, Layout] | None = None,
-    ) -> None:
-        """Note what to start; nothing is started yet."""
-        self.stages, self.config, self.label = stages, config, label
-        self.layouts = layouts or {}
-        self._logs, self._timed = logs, timed
-        self._workers: dict[str, Worker] = {}
-        self._started = 0
-
-    def __enter__(self) -> WorkerPool:
-        """Return itself; leaving the context ends the workers."""
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        """End the workers."""
-        self.close()
-
-    @property
-    def target(self) -> Target:
-        """What is measured: "cpu", "cuda" or "hip"."""
-        return next(iter(self.stages.values())).target
-
-    def start(self) -> None:
-        """Start all workers that are not running, at once."""
-        for name in self.stages:
-            self.worker(name)
-
-    def worker(self, name: str) -> Worker:
-        """Return the worker of that stage, started if there is none; it may still be importing."""
-        if name not in self._workers:
-            self._started += 1
-            log = self._logs / f"{self.label}-{self._started}-{name}.log"
-            self._workers[name] = Worker(
-                self.stages[name], log, self.config, timed=self._timed, layout=self.layouts.get(name)
-            )
-        return self._workers[name]
-
-    def request(self, name: str, operation: str, timeout: float, **arguments: Any) -> Any:
-        """Ask one worker and wait. Raises WorkerError; the worker is then ended, unless it is certainly unharmed."""
-        return self.request_all(operation, timeout, {name: arguments})[name]()
-
-    def request_all(self, operation: str, timeout: float, arguments: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
-        """Ask several workers the same at once, and wait for all.
-
-        Returns:
-            by stage, a function that returns the answer or raises WorkerError.
-        """
-        for name in arguments:
-            self.worker(name)
-        answers: dict[str, Any] = {}
-        for name, values in arguments.items():
-            answers[name] = self._attempt(name, lambda worker, v=values: self._send(worker, operation, timeout, v))
-        for name in arguments:
-            if isinstance(answers[name], WorkerError):
-                continue
-            answers[name] = self._attempt(name, lambda worker: worker.receive(operation, timeout))
-        return {name: _outcome(answer) for name, answer in answers.items()}
-
-    def precompile(self, wanted: Mapping[str, Sequence[str]]) -> dict[str, Any]:
-        """Let the suites of several workers compile or load these cases' kernels at once, before one is asked for.
-
-        The time that it may take grows with the number of cases; one that a suite takes longer for than its own
-        `compile_timeout` still ends as that case's failure when it is set up.
-
-        Args:
-            wanted: by stage, the ids of the cases.
-
-        Returns:
-            as `request_all`.
-        """
-        most = max(map(len, wanted.values()), default=0)
-        ids = {case for cases in wanted.values() for case in cases}
-        longest = max((self.config.for_case(case).compile_timeout for case in ids), default=self.config.compile_timeout)
-        timeout = longest * (1 + most / _COMPILED_AT_ONCE)
-        return self.request_all(
-            "precompile", timeout, {stage: {"cases": list(cases)} for stage, cases in wanted.items()}
-        )
-
-    def processes(self) -> set[int]:
-        """Return the numbers of the running workers."""
-        return {worker.number for worker in self._workers.values()}
-
-    def drop(self, name: str) -> None:
-        """End one worker; the next request to it starts a fresh one."""
-        worker = self._workers.pop(name, None)
-        if worker is not None:
-            worker.close()
-
-    def close(self) -> None:
-        """End all workers."""
-        for name in list(self._workers):
-            self.drop(name)
-
-    @staticmethod
-    def _send(worker: Worker, operation: str, timeout: float, arguments: Mapping[str, Any]) -> None:
-        worker.catalogue()
-        worker.send(operation, timeout, **arguments)
-
-    def _attempt(self, name: str, act: Any) -> Any:
-        try:
-            return act(self._workers[name])
-        except WorkerError as error:
-            if error.kind not in _SAFE_KINDS:
-                self.drop(name)
-            return error
-
-
-def _outcome(answer: Any) -> Any:
-    def take() -> Any:
-        if isinstance(answer, WorkerError):
-            raise answer
-        return answer
-
-    return take
-
-
-def environment_of(stage: Stage, layout: Layout | None = None) -> dict[str, str]:
-    """Return the environment of a process that loads a stage."""
-    path = os.pathsep.join(filter(None, [str(stage.folder), os.environ.get("PYTHONPATH")]))
-    return {
-        **os.environ,
-        "PYTHONPATH": path,
-        "PYTHONSAFEPATH": "1",  # also for the processes that it starts to compile
-        "PYTHONDONTWRITEBYTECODE": "1",
-        "PYTHONUNBUFFERED": "1",
-        "PYTHONHASHSEED": "0",  # code generated from a set must come out the same in every process
-        "TILEGATE_TARGET": stage.target,
-        "TILEGATE_TIER": stage.tier,
-        **({} if layout is None else layout.variables()),
-    }
+        return text.replace(str(self.workspace.folder), f"<{self.workspace.name}>")
 
 
 def _excerpt(line: bytes) -> str:

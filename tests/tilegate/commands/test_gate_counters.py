@@ -11,7 +11,7 @@ from tilegate import emulator
 from tilegate.config import load_config
 from tilegate.emulate import compare, explain
 from tilegate.lowering.store import Store
-from tilegate.measuring.session import stage
+from tilegate.measuring.workspace import make_workspace
 from tilegate.progress import Reporter
 
 CASES = ["toy.Run.latency_run('double')", "toy.Run.latency_run('triple')", "other.Case.latency_else(1)"]
@@ -32,8 +32,8 @@ def attached(tmp_path, monkeypatch):
             )
         trees_of[side] = toy.path
     config = load_config(hip_toy.PYPROJECT)
-    stages = {
-        side: stage(tmp_path / "work" / side, config, exported=tree, suite_root=trees_of["base"] / "hipbench",
+    workspaces = {
+        side: make_workspace(tmp_path / "work" / side, config, exported=tree, suite_root=trees_of["base"] / "hipbench",
                     target="cpu", tier="smoke")
         for side, tree in trees_of.items()
     }  # fmt: skip
@@ -41,7 +41,7 @@ def attached(tmp_path, monkeypatch):
     def attach(arch, failure=None):
         record = SimpleNamespace(cases={name: {"head": {"failure": failure}} for name in CASES})
         record.cases[CASES[0]]["cause"] = ["barriers in the loop 1 -> 3"]
-        explain.attach(record, stages, CASES, arch, logs=tmp_path / "logs", reporter=Reporter())
+        explain.attach(record, workspaces, CASES, arch, logs=tmp_path / "logs", reporter=Reporter())
         return record.cases
 
     return attach

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from tilegate.commands import profile as command
 from tilegate.evidence import counters, profiling
-from tilegate.measuring.session import Stage
+from tilegate.measuring.workspace import Workspace
 
 NCU = """\
 attention warms up
@@ -112,10 +112,10 @@ def test_every_counter_that_a_term_needs_is_collected():
 
 
 @pytest.fixture
-def stage(tmp_path):
+def workspace(tmp_path):
     folder = tmp_path / "stage"
     folder.mkdir()
-    return lambda target: Stage("head", folder, {}, "suite", folder, "package", folder, target, "full")
+    return lambda target: Workspace("head", folder, {}, "suite", folder, "package", folder, target, "full")
 
 
 def tool(folder: Path, name: str, script: str) -> None:
@@ -131,7 +131,7 @@ def on_path(tmp_path, monkeypatch):
     return folder
 
 
-def test_ncu_is_asked_for_what_it_knows_and_names_no_machine(stage, on_path, tmp_path):
+def test_ncu_is_asked_for_what_it_knows_and_names_no_machine(workspace, on_path, tmp_path):
     (tmp_path / "answer").write_text(NCU)
     tool(
         on_path, "ncu",
@@ -144,7 +144,7 @@ def test_ncu_is_asked_for_what_it_knows_and_names_no_machine(stage, on_path, tmp
         esac
         """,
     )  # fmt: skip
-    found = profiling.profile(stage("cuda"), "case", tmp_path)
+    found = profiling.profile(workspace("cuda"), "case", tmp_path)
     asked = (tmp_path / "asked").read_text()
     metrics = asked.partition("--metrics ")[2].split()[0].split(",")
     assert "dram__bytes_read.sum" in metrics
@@ -156,22 +156,22 @@ def test_ncu_is_asked_for_what_it_knows_and_names_no_machine(stage, on_path, tmp
     assert counters.read_ncu(found.raw["ncu.csv"]) == list(found.launches)
 
 
-def test_without_the_right_to_read_counters(stage, on_path, tmp_path):
+def test_without_the_right_to_read_counters(workspace, on_path, tmp_path):
     tool(on_path, "ncu", 'echo "==ERROR== ERR_NVGPUCTRPERM - The user does not have permission"; exit 1')
     with pytest.raises(profiling.NoProfilerError, match="RestrictProfilingToAdminUsers"):
-        profiling.profile(stage("cuda"), "case", tmp_path)
+        profiling.profile(workspace("cuda"), "case", tmp_path)
 
 
-def test_a_profiler_that_fails_is_quoted(stage, on_path, tmp_path):
+def test_a_profiler_that_fails_is_quoted(workspace, on_path, tmp_path):
     tool(on_path, "ncu", 'echo "no kernels were profiled"; exit 0')
     with pytest.raises(profiling.UsageError, match="no kernels were profiled"):
-        profiling.profile(stage("cuda"), "case", tmp_path)
+        profiling.profile(workspace("cuda"), "case", tmp_path)
     tool(on_path, "rocprofv3", 'echo "error code 38: Request exceeds the capabilities of the hardware"; exit 0')
     with pytest.raises(profiling.UsageError, match=r"MfmaUtil.*exceeds the capabilities"):
-        profiling.profile(stage("hip"), "case", tmp_path)
+        profiling.profile(workspace("hip"), "case", tmp_path)
 
 
-def test_rocprof_runs_once_for_each_pass(stage, on_path, tmp_path):
+def test_rocprof_runs_once_for_each_pass(workspace, on_path, tmp_path):
     (tmp_path / "kernels.txt").write_text("attention\n")
     rows = "".join(dispatch(1, "attention", name, 50) for names in counters.ROCPROF_PASSES for name in names)
     (tmp_path / "answer").write_text(HEADER + rows)
@@ -183,7 +183,7 @@ def test_rocprof_runs_once_for_each_pass(stage, on_path, tmp_path):
         mkdir -p "$2/host"; cp {tmp_path}/answer "$2/host/pass_counter_collection.csv"
         """,
     )  # fmt: skip
-    found = profiling.profile(stage("hip"), "case", tmp_path)
+    found = profiling.profile(workspace("hip"), "case", tmp_path)
     asked = [line for line in (tmp_path / "asked").read_text().splitlines() if "--pmc" in line]
     assert len(asked) == len(counters.ROCPROF_PASSES)
     assert by_name(found.launches[0], "hip")["occupancy"] == 50

@@ -9,8 +9,8 @@ from tilegate.commands import calibrate
 from tilegate.config import GateConfig, Override
 from tilegate.measuring import duet, inspection, rounds
 from tilegate.measuring.budget import Budget
+from tilegate.measuring.pool import WorkerPool
 from tilegate.measuring.samples import new_side
-from tilegate.measuring.session import WorkerPool
 
 OWN = {"compile_timeout": 900.0, "check_timeout": 450.0, "warm_up_seconds": 2.0}
 CONFIG = GateConfig(
@@ -73,7 +73,7 @@ def test_compiling_all_at_once_may_take_as_long_wherever_it_is_asked_for(names, 
     rounds._start(timing(*names), pools[0], names)
     inspection._identify(pools[1], record(*names).cases, Reporter())
     monkeypatch.setattr(calibrate, "WorkerPool", lambda *_, **__: pools.append(Pool()) or pools[-1])
-    calibrate._start(SimpleNamespace(stages={}, logs=None, config=CONFIG, budget=Budget()), names, alike=False)
+    calibrate._start(SimpleNamespace(workspaces={}, logs=None, config=CONFIG, budget=Budget()), names, alike=False)
     for pool in pools:
         assert pool.asked["precompile"] == [(expected, {side: {"cases": names} for side in duet.SIDES})]
 
