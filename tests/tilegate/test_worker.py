@@ -248,6 +248,32 @@ def test_a_hang_that_holds_the_interpreter_is_ended_with_its_stack_in_the_log(st
     assert time.monotonic() - started < 30
 
 
+def test_a_hang_at_import_is_a_hang_although_nobody_was_waiting(start, tree, config, monkeypatch):
+    _edit(tree, "toykernels/kernels.py", "import time", "import signal, time\n\nsignal.pause()")
+    object.__setattr__(config, "import_timeout", 3.0)
+    worker = start()
+    time.sleep(6)  # its own watchdog ends it meanwhile
+    with pytest.raises(WorkerError, match="'load' within 3 s") as caught:
+        worker.catalogue()
+    assert caught.value.kind == "hang"
+
+
+@pytest.mark.parametrize("name", ["PYTHONOPTIMIZE", "PYTHONWARNINGS", "PYTHONINSPECT"])
+def test_pythons_switches_do_not_reach_a_worker(start, tree, monkeypatch, name):
+    monkeypatch.setenv(name, "1" if name != "PYTHONWARNINGS" else "error")
+    _edit(
+        tree,
+        "toybench/sums.py",
+        "    def check(self, param):",
+        f"    def check(self, param):\n        import os\n        assert {name!r} in os.environ, 'asserts count'\n",
+    )
+    worker = start()
+    worker.catalogue()
+    worker.request("setup", 30, case=TOTAL)
+    with pytest.raises(WorkerError, match="asserts count"):
+        worker.request("check", 30)
+
+
 def test_two_that_hang_at_once_are_both_hangs(tree, config, start, tmp_path):
     _edit(tree, "toykernels/kernels.py", "def total():", "def total():\n    import signal; signal.pause()")
     workspace = {

@@ -237,6 +237,8 @@ def remark(on: Entry, j: TimedCase, config: GateConfig) -> None:
         on["thresholds"] = others
     if disturbed := sum(j.measured.disturbed.values()):
         on["disturbed"] = disturbed
+    if "apart" in j.case:
+        on["apart"] = True
 
 
 def _finite(log_ratio: float, less: float = 0.0) -> float | None:

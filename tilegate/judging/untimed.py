@@ -56,7 +56,7 @@ def without_statistics(name: str, case: Case, config: GateConfig, floor: float =
             return undecidable(case, "samples", f"the samples contradict themselves: did the {of} fail or not?")
     if case["base"]["failure"] is not None:
         how = _IN_WORDS[case["base"]["failure"]["kind"]]
-        return undecidable(case, "base", f"the base itself {how}", "base")
+        return undecidable(case, "base", f"the base itself {how}{_and_the_head(case)}", "base")
     if case["base"]["status"] == "missing":
         return _only_at_the_head(case, floor)
     if case["head"]["status"] == "missing":
@@ -65,6 +65,15 @@ def without_statistics(name: str, case: Case, config: GateConfig, floor: float =
     if case["head"]["failure"] is not None:
         return entry(case, "broken", f"the head {_IN_WORDS[case['head']['failure']['kind']]}", "head")
     return _by_identity(case)
+
+
+def _and_the_head(case: Case) -> str:
+    """Say, of a case that fails at the base, that it fails at the head, too; nothing if it does not."""
+    if case["base"]["failure"] is None or case["head"]["failure"] is None:
+        return ""
+    kind = case["head"]["failure"]["kind"]
+    how = "so does the head" if kind == case["base"]["failure"]["kind"] else f"the head {_IN_WORDS[kind]}"
+    return f", and {how}: the suite or the base is at fault, not the change"
 
 
 def _only_at_the_head(case: Case, floor: float) -> Entry:

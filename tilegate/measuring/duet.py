@@ -51,12 +51,13 @@ class SideError(Exception):
     Attributes:
         side: "base" or "head".
         error: what happened.
+        operation: what it had been asked to do.
     """
 
-    def __init__(self, side: str, error: WorkerError) -> None:
+    def __init__(self, side: str, error: WorkerError, operation: str) -> None:
         """Say which side failed, and how."""
         super().__init__(f"{side}: {error}")
-        self.side, self.error = side, error
+        self.side, self.error, self.operation = side, error, operation
 
 
 @dataclass(frozen=True)
@@ -102,7 +103,7 @@ class Turns:
             try:
                 found[side] = answer()
             except WorkerError as error:
-                raise SideError(side, error) from error
+                raise SideError(side, error, operation) from error
         return found
 
     def prepare(self, sides: Sequence[str], warm_up: float) -> Prepared:
@@ -120,12 +121,30 @@ class Turns:
         (count,) = recorded
         return Prepared(seconds, count, launches_per_turn(seconds * count, config), set_up_seconds)
 
+    def prepare_apart(self, sides: Sequence[str], warm_up: float) -> Prepared:
+        """As `prepare`, but one side after the other, each torn down before the next. Raises SideError."""
+        found = []
+        for side in sides:
+            found.append(self.prepare([side], warm_up))
+            self.ask(side, "teardown", self.config.measure_timeout)
+        seconds, set_up_seconds = max(p.seconds for p in found), max(p.set_up_seconds for p in found)
+        recorded = found[0].recorded if len({p.recorded for p in found}) == 1 else 1
+        return Prepared(seconds, recorded, launches_per_turn(seconds * recorded, self.config), set_up_seconds)
+
+    def turn_apart(self, side: str, prepared: Prepared) -> list[float]:
+        """Set the case up, take one turn, and tear it down. Raises SideError."""
+        self.place_anew([side], prepared)
+        taken = self.turn(side, prepared.launches)
+        self.ask(side, "teardown", self.config.measure_timeout)
+        return taken
+
     def place_anew(self, sides: Sequence[str], prepared: Prepared) -> None:
         """Set the case up once more, its buffers at other places; it is then timed as before. Raises SideError."""
         self._set_up(sides, 0.0)
         for side in sides if prepared.recorded > 1 else ():
             if self.ask(side, "record", self.config.measure_timeout, seconds=prepared.seconds) != prepared.recorded:
-                raise SideError(side, WorkerError("error", "it could be recorded at first, and then no more", None))
+                message = "it could be recorded at first, and then no more"
+                raise SideError(side, WorkerError("error", message, None), "record")
 
     def _set_up(self, sides: Sequence[str], warm_up: float) -> float:
         """Set the case up, and launch for so long; return the seconds that the first took."""
@@ -141,7 +160,7 @@ class Turns:
         times: list[float] = self.ask(side, "measure", self.config.measure_timeout, launches=launches)
         if len(times) != launches:
             message = f"{launches} launches were asked for, and {len(times)} times came"
-            raise SideError(side, WorkerError("error", message, None))
+            raise SideError(side, WorkerError("error", message, None), "measure")
         return times
 
     def alternately(self, sides: Sequence[str], launches: int) -> dict[str, list[float]]:
@@ -167,6 +186,7 @@ def measure(
     *,
     warm_up: float,
     patience: Patience,
+    apart: bool = False,
 ) -> Result:
     """Measure one case in one pair of processes.
 
@@ -184,12 +204,14 @@ def measure(
         order: decides who is first.
         warm_up: seconds of launches before the first turn.
         patience: how long may be waited for disturbances to pass.
+        apart: only one process at a time can hold the case, so each turn has a set-up and a tear-down of its own.
 
     Raises:
         SideError: one side failed; nothing of the case is kept.
     """
     turns = Turns(pool, case, config)
-    prepared = turns.prepare(order.sample(SIDES, 2), warm_up)
+    prepare = turns.prepare_apart if apart else turns.prepare
+    prepared = prepare(order.sample(SIDES, 2), warm_up)
     placing = _Placing(prepared.set_up_seconds)
     state = {side: turns.state(side) for side in SIDES}
     watched = state["head"].get("source") in FAST_SOURCES
@@ -197,20 +219,21 @@ def measure(
     pending, in_a_row = _orders(pairs, order), 0
     measured: list[Pair] = []
     while pending:
-        if measured and placing.affordable():
+        if measured and not apart and placing.affordable():
             with placing.timed():
                 turns.place_anew(order.sample(SIDES, 2), prepared)
         head_first = pending.pop(0)
         in_order = SIDES[::-1] if head_first else SIDES
         turn = {}
-        if pool.target == "cpu":
+        if pool.target == "cpu" and not apart:
             turn = turns.alternately(in_order, prepared.launches)
         else:
             for side in in_order:
-                turn[side] = turns.turn(side, prepared.launches)
+                turn[side] = turns.turn_apart(side, prepared) if apart else turns.turn(side, prepared.launches)
                 if watched:
                     state[side] = turns.state(side)
-        pair: Pair = {"order": head_first, "place": placing.place, "base": turn["base"], "head": turn["head"]}
+        place = len(measured) if apart else placing.place
+        pair: Pair = {"order": head_first, "place": place, "base": turn["base"], "head": turn["head"]}
         measured.append(pair)
         if not watched:
             continue

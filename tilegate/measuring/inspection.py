@@ -11,9 +11,9 @@ from tilegate.config import GateConfig
 from tilegate.files import UsageError
 from tilegate.measuring.pool import WorkerPool
 from tilegate.measuring.samples import Record, new_side
-from tilegate.measuring.session import Catalogue, ListedCase, WorkerError
+from tilegate.measuring.session import Catalogue, ListedCase, WorkerError, wants_to_be_alone
 from tilegate.progress import Reporter
-from tilegate.schemas.samples import Case, Side, SideName
+from tilegate.schemas.samples import Case, Failure, Side, SideName
 
 _LISTED = 5  # cases that an error message names
 _SIDES: tuple[SideName, ...] = ("base", "head")
@@ -51,7 +51,11 @@ def check(pool: WorkerPool, record: Record, config: GateConfig, reporter: Report
             to_check = {holder(pool, name): case["head"]} if _unchecked(case, "head") else {}
             if _base_to_check(case):
                 to_check["base"] = case["base"]
-            skipped = _check(pool, name, to_check, config.for_case(name))
+            failed: dict[str, str] = {}
+            skipped = _check(pool, name, to_check, config.for_case(name), failed)
+            if len(to_check) > 1 and (beside := _checked_apart(pool, name, to_check, failed, config.for_case(name))):
+                case["apart"] = beside
+                reporter.note(f"{name} needs the device alone: its sides are measured one after the other")
             if _base_to_check(case):  # only now is it known that the head is wrong
                 skipped |= _check(pool, name, {"base": case["base"]}, config.for_case(name))
             if len(skipped) == len(_SIDES):
@@ -232,8 +236,22 @@ def _base_to_check(case: Case) -> bool:
     return _unchecked(case, "base") and (case["role"] != "identical" or case["head"]["status"] != "ok")
 
 
-def _check(pool: WorkerPool, case_id: str, sides: Mapping[str, Side], config: GateConfig) -> set[str]:
-    """Check a case in the workers of that name, all at once; enter in `sides` what came of it. Return who skips it."""
+def _check(
+    pool: WorkerPool,
+    case_id: str,
+    sides: Mapping[str, Side],
+    config: GateConfig,
+    failed: dict[str, str] | None = None,
+) -> set[str]:
+    """Check a case in the workers of that name, all at once; enter in `sides` what came of it. Return who skips it.
+
+    Args:
+        pool: has the workers.
+        case_id: which case.
+        sides: by worker.
+        config: of the case.
+        failed: gets, of each worker that failed, at which operation.
+    """
     going, skipped = dict(sides), set()
     for operation, timeout in (
         ("setup", config.compile_timeout),
@@ -247,10 +265,25 @@ def _check(pool: WorkerPool, case_id: str, sides: Mapping[str, Side], config: Ga
             except WorkerError as error:
                 if _fail(going.pop(name), error):
                     skipped.add(name)
+                elif failed is not None:
+                    failed[name] = operation
             else:
                 if operation == "check":
                     going[name]["checked"] = answered
     return skipped
+
+
+def _checked_apart(
+    pool: WorkerPool, case_id: str, sides: Mapping[str, Side], failed: Mapping[str, str], config: GateConfig
+) -> Failure | None:
+    """Check what failed beside the other side once more, alone; return how it failed if that was the other's doing."""
+    found = {name: sides[name]["failure"] for name in failed}
+    again = {name: f for name, f in found.items() if f is not None and wants_to_be_alone(f["kind"], failed[name])}
+    for name in again:
+        sides[name]["status"], sides[name]["failure"] = "ok", None
+        _check(pool, case_id, {name: sides[name]}, config)
+    mended = [failure for name, failure in again.items() if sides[name]["status"] == "ok"]
+    return mended[0] if mended and all(side["status"] == "ok" for side in sides.values()) else None
 
 
 def _fail(side: Side, error: WorkerError) -> bool:

@@ -22,7 +22,7 @@ from tilegate.measuring import duet, inspection, layout, samples
 from tilegate.measuring.budget import Budget
 from tilegate.measuring.disturbance import Patience
 from tilegate.measuring.pool import WorkerPool
-from tilegate.measuring.session import WorkerError
+from tilegate.measuring.session import WorkerError, wants_to_be_alone
 from tilegate.measuring.workspace import Workspace
 from tilegate.progress import Reporter
 from tilegate.schemas.samples import Case, Replicate, Side, Stage, Target
@@ -141,7 +141,11 @@ def _replicate(timing: Timing, stage: Stage, steps: Mapping[str, Step]) -> None:
     """Measure one replicate of each case in one fresh pair of processes, replaced if one of them fails."""
 
     def one(pool: WorkerPool, name: str, warm_up: float) -> duet.SideError | None:
-        return _one(timing, pool, (stage, name, steps[name].pairs), warm_up)
+        failed = _one(timing, pool, (stage, name, steps[name].pairs), warm_up)
+        if failed is not None:
+            pool.close()  # the other side has seen half a case
+            _blame(timing, name, failed, steps[name].pairs)
+        return failed
 
     number = max(len(timing.record.cases[name]["replicates"]) for name in steps)
     names = layout.order(timing.record.document["seed"], f"{stage}-{number}", list(steps))
@@ -169,7 +173,7 @@ def _each_case(
                         pool = _started(timing, stage, workspaces, names[index:])
                 with timing.record.timed(stage):
                     failed = one(pool, name, warm_up)
-                if failed is not None:  # the other side has seen half a case
+                if failed is not None:
                     pool.close()
                     pool = None
                 timing.record.save()
@@ -262,9 +266,10 @@ def _one(timing: Timing, pool: WorkerPool, what: tuple[Stage, str, int], warm_up
     config = timing.config.for_case(name)
     started = time.monotonic()
     try:
-        result = duet.measure(pool, name, pairs, config, order, warm_up=warm_up, patience=timing.patience)
+        result = duet.measure(
+            pool, name, pairs, config, order, warm_up=warm_up, patience=timing.patience, apart="apart" in case
+        )
     except duet.SideError as failed:
-        _fail(case["base" if failed.side == "base" else "head"], failed)
         return failed
     timing.budget.paid(name, pairs, time.monotonic() - started)
     replicate: Replicate = {
@@ -282,8 +287,44 @@ def _one(timing: Timing, pool: WorkerPool, what: tuple[Stage, str, int], warm_up
     return None
 
 
-def _fail(side: Side, failed: duet.SideError) -> None:
-    side["status"], side["failure"] = "failed", failed.error.failure()
+def _fail(side: Side, error: WorkerError) -> None:
+    side["status"], side["failure"] = "failed", error.failure()
+
+
+def _blame(timing: Timing, name: str, failed: duet.SideError, pairs: int) -> None:
+    """Find out whose fault a failure is, and enter it: a failure of both sides is never the head's.
+
+    The other side is tried alone. If it does not fail, and the failure is one that a second process can cause, so is the one
+    that failed: if it does not fail alone either, the case is measured apart from then on, once.
+    """
+    case = timing.record.cases[name]
+    mine, other = (case["base"], case["head"]) if failed.side == "base" else (case["head"], case["base"])
+    error = _tried_alone(timing, "head" if failed.side == "base" else "base", name, pairs)
+    if error is not None:
+        _fail(other, error)
+    elif (
+        "apart" not in case
+        and wants_to_be_alone(failed.error.kind, failed.operation)
+        and _tried_alone(timing, failed.side, name, pairs) is None
+    ):
+        case["apart"] = failed.error.failure()
+        timing.reporter.note(f"{name} needs the device alone: its sides are measured one after the other")
+        return
+    _fail(mine, failed.error)
+
+
+def _tried_alone(timing: Timing, side: str, name: str, turns: int) -> WorkerError | None:
+    """Measure a case in one side's fresh process, the only one; return how it failed, if it did."""
+    config = timing.config.for_case(name)
+    with _pool(timing, "alone", {side: timing.workspaces[side]}) as pool:
+        try:
+            pool.worker(side).catalogue()
+            duet.measure_alone(pool, side, name, turns, config, warm_up=config.warm_up_seconds)
+        except duet.SideError as failed:
+            return failed.error
+        except WorkerError as error:
+            return error
+    return None
 
 
 def _measure_new(timing: Timing) -> None:
@@ -305,7 +346,7 @@ def _alone(timing: Timing, pool: WorkerPool, name: str, warm_up: float) -> duet.
             pool, inspection.holder(pool, name), name, config.screen_pairs, config, warm_up=warm_up
         )
     except duet.SideError as failed:
-        _fail(case["head"], failed)
+        _fail(case["head"], failed.error)
         return failed
     case["alone"] = {"session": pool.label, "turns": turns}
     return None

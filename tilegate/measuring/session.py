@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import re
 import secrets
 import select
 import signal
@@ -28,6 +29,8 @@ from tilegate.schemas.samples import Failure, FailureKind, Work
 _LOG_TAIL = 6000  # bytes of the log that a failure quotes
 _EXCERPT = 80  # bytes of what was no answer that a message shows
 _GRACE = 5.0  # seconds that the worker's own watchdog gets, which leaves a traceback, before the group is killed
+_LONGEST_STACKS = 1 << 20  # bytes of the log in which the watchdog's line is looked for
+_WATCHDOG_STATUS, _WATCHDOG_SAYS = 1, rb"^Timeout \(\d+:\d\d:\d\d"  # of faulthandler.dump_traceback_later(exit=True)
 
 
 class WorkerError(Exception):
@@ -75,6 +78,11 @@ class Catalogue(TypedDict):
 
     cases: list[ListedCase]
     broken: dict[str, BrokenModule]
+
+
+def wants_to_be_alone(kind: str, operation: str) -> bool:
+    """Return whether another process can be the reason for a failure: it holds the memory, or what a set-up needs."""
+    return kind == "out-of-memory" or (operation == "setup" and kind in ("setup", "hang"))
 
 
 class Worker:
@@ -230,7 +238,8 @@ class Worker:
         self._kill()
         status = self._process.returncode
         doing = operation.replace("_", " ")
-        if elapsed >= timeout:
+        # The worker's watchdog and this clock do not start at the same moment, so whichever ended it, it hung.
+        if elapsed >= timeout or (status == _WATCHDOG_STATUS and self._watchdog_spoke()):
             return self._error(
                 "hang", f"no answer to {doing!r} within {timeout:g} s; *_timeout in [tool.tilegate] sets the limit"
             )
@@ -243,6 +252,12 @@ class Worker:
         if status < 0:
             return self._error("crash", f"killed by {_signal_name(-status)} during {doing!r}")
         return self._error("crash", f"exited with status {status} during {doing!r}")
+
+    def _watchdog_spoke(self) -> bool:
+        with contextlib.suppress(OSError), self._log.open("rb") as log:
+            log.seek(max(self._mark, log.seek(0, os.SEEK_END) - _LONGEST_STACKS))
+            return re.search(_WATCHDOG_SAYS, log.read(), re.MULTILINE) is not None
+        return False
 
     def _error(self, kind: str, message: str) -> WorkerError:
         return WorkerError(kind, self._tidy(message), self._tail())

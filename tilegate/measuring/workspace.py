@@ -13,6 +13,10 @@ from tilegate.measuring import trees
 from tilegate.measuring.layout import Layout
 from tilegate.schemas.samples import Target, Tier
 
+_KEPT_VARIABLES = frozenset(
+    {"PYTHONHOME", "PYTHONNOUSERSITE", "PYTHONUSERBASE", "PYTHONUTF8", "PYTHONIOENCODING", "PYTHONCOERCECLOCALE"}
+)
+
 
 @dataclass(frozen=True)
 class Workspace:
@@ -108,10 +112,15 @@ def workspace_of(
 
 
 def environment_of(workspace: Workspace, layout: Layout | None = None) -> dict[str, str]:
-    """Return the environment of a process that loads a workspace."""
+    """Return the environment of a process that loads a workspace.
+
+    Python's switches are left out, all but those that say where things are: with PYTHONOPTIMIZE a check made of `assert`
+    would check nothing.
+    """
     path = os.pathsep.join(filter(None, [str(workspace.folder), os.environ.get("PYTHONPATH")]))
+    inherited = {k: v for k, v in os.environ.items() if not k.startswith("PYTHON") or k in _KEPT_VARIABLES}
     return {
-        **os.environ,
+        **inherited,
         "PYTHONPATH": path,
         "PYTHONSAFEPATH": "1",  # also for the processes that it starts to compile
         "PYTHONDONTWRITEBYTECODE": "1",

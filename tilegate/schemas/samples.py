@@ -119,6 +119,7 @@ class Case(TypedDict):
     role: Role
     replicates: list[Replicate]
     alone: NotRequired[Alone]
+    apart: NotRequired[Failure]
     stopped: NotRequired[Literal["budget"]]
     cause: NotRequired[list[str]]
     work: NotRequired[Work]

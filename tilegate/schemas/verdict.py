@@ -70,6 +70,7 @@ class Entry(Numbers):
     modes: NotRequired[Modes]
     thresholds: NotRequired[dict[str, float]]
     disturbed: NotRequired[int]
+    apart: NotRequired[Literal[True]]
 
 
 class Controls(TypedDict):

@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from tilegate.judging.words import cases_in_words, disturbances_in_words
 from tilegate.schemas.samples import Waiver
-from tilegate.schemas.verdict import Modes, Verdict
+from tilegate.schemas.verdict import Entry, Modes, Verdict
 
 _WORTH_SAYING = 1.2  # of the factor by which replicates scatter more than expected
 
@@ -28,7 +28,7 @@ class Remark(NamedTuple):
 
 def remarks(verdict: Verdict) -> list[Remark]:
     """Return the remarks on a verdict document, what may let a slowdown pass first."""
-    parts = (_waivers, _thresholds, _not_gating, _emulated, _scatter, _disturbed, _modes)
+    parts = (_waivers, _thresholds, _not_gating, _emulated, _scatter, _apart, _disturbed, _modes)
     return [remark for part in parts for remark in part(verdict)]
 
 
@@ -104,6 +104,22 @@ def _emulated(verdict: Verdict) -> Iterator[Remark]:
                 f"Executed for {arch}, and nothing wrong was found: {count} of {len(found['kernels'])} changed kernels.",
                 (),
             )
+
+
+def _apart(verdict: Verdict) -> Iterator[Remark]:
+    found = [(name, entry) for name, entry in verdict["cases"].items() if entry.get("apart")]
+    if found:
+        needs = "needs" if len(found) == 1 else "need"
+        text = (
+            f"{cases_in_words(len(found))} {needs} the device alone: base and head do not work beside each other, and were "
+            "measured one after the other. That is noisier."
+        )
+        yield Remark(text, tuple((name, _detects(entry)) for name, entry in found))
+
+
+def _detects(entry: Entry) -> str:
+    effect = entry["smallest_detectable_effect"]
+    return "" if effect is None else f"a slowdown of {100 * effect:.1f} % is detected"
 
 
 def _disturbed(verdict: Verdict) -> Iterator[Remark]:
