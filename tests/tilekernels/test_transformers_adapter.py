@@ -137,6 +137,7 @@ def test_bfloat16_on_a_cpu_is_sdpas(calls: list[bool]) -> None:
     assert calls == []
 
 
+@pytest.mark.slow
 def test_torch_compile_takes_a_model_whole() -> None:
     model = build("qwen2", "tilekernels")
     expected = model(input_ids=tokens()).logits
