@@ -8,7 +8,7 @@ import hashlib
 import json
 import sys
 import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -20,7 +20,7 @@ from rich.table import Table
 
 from tilegate import files, invocation
 from tilegate.config import GateConfig
-from tilegate.evidence import counters, environment, profiling
+from tilegate.evidence import counters, environment, profile_table, profiling
 from tilegate.evidence.cases import one_case
 from tilegate.files import UsageError
 from tilegate.isa import ptxas
@@ -72,7 +72,7 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
         epilog=_EPILOG,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    parser.add_argument("case", metavar="CASE", help="an expression that is found in the id of exactly one case")
+    parser.add_argument("case", metavar="CASE", help="the id of one case, a part of it, or an expression")
     parser.add_argument("--rev", default=trees.WORKTREE, metavar="REV", help="the revision (default: WORKTREE)")
     parser.add_argument("--base", metavar="REV", help="also profile this revision, and show what differs")
     parser.add_argument(
@@ -192,82 +192,24 @@ def _document(sides: Mapping[str, _Side], case: str, target: str) -> dict[str, J
     }
 
 
-def rows(document: Mapping[str, Any]) -> list[tuple[str, ...]]:
-    """Return the table: kernel and term, base (if there is one), head, change, counter. Times add up to rates."""
-    roles = [role for role in ("base", "head") if role in document]
-    table: list[tuple[str, ...]] = []
-    for index, kernel in enumerate(document["head"]["kernels"]):
-        several = len(document["head"]["kernels"]) > 1
-        for name, reading in kernel["terms"].items():
-            values = [_of(document[role], index, name) for role in roles]
-            if all(value is None for value in values):
-                continue
-            change = ""
-            if len(values) == 2 and values[0] and values[1] is not None:
-                change = f"{100 * (values[1] / values[0] - 1):+.1f} %"
-            label = f"{kernel['kernel']}: {name}" if several else name
-            table.append((label, *(_value(value, reading["unit"]) for value in values), change, reading["counter"]))
-    return table
-
-
-def limits(document: Mapping[str, Any]) -> list[str]:
-    """Return a sentence a kernel: which unit is busiest, and how its traffic compares with the ideal."""
-    sentences = []
-    for kernel in document["head"]["kernels"]:
-        limit = kernel["limit"]
-        if limit is None:
-            sentences.append(f"{kernel['kernel']}: no share of a peak was read, so the limiting unit is not known.")
-        elif limit["busy"] < 50:
-            sentences.append(
-                f"{kernel['kernel']}: no unit is busy half of the time (the busiest: {limit['unit']}, {limit['busy']:.0f} %); "
-                "latency, too few waves or an uneven grid limit it."
-            )
-        else:
-            sentences.append(f"{kernel['kernel']}: limited by {limit['unit']}, busy {limit['busy']:.0f} % of the time.")
-    ideal = document["head"]["work"].get("bytes")
-    moved = [
-        kernel["terms"][f"bytes {way} memory"]["value"]
-        for kernel in document["head"]["kernels"]
-        for way in ("read from", "written to")
-    ]
-    if ideal and all(value is not None for value in moved):
-        sentences.append(
-            f"Memory traffic: {sum(moved):,.0f} bytes, {sum(moved) / ideal:.2f} times the ideal {ideal:,.0f}."
-        )
-    return sentences
-
-
 def show(document: Mapping[str, Any], *, markdown: bool) -> None:
     """Print the table and what limits each kernel."""
     roles = [role for role in ("base", "head") if role in document]
-    columns = ("what", *roles, "change", "counter")
+    columns = ("what", *roles, *(["change"] if len(roles) == 2 else []), "counter")
     print(f"{plain(document['case'])} on {plain(document['environment']['device']['name'])}")
     if markdown:
         print("\n| " + " | ".join(columns) + " |\n|---|" + "--:|" * (len(columns) - 2) + "---|")
-        for row in rows(document):
+        for row in profile_table.rows(document):
             print("| " + " | ".join((plain(row[0]), *row[1:-1], code(row[-1]))) + " |")
         print()
     else:
-        table = Table(*columns, box=SIMPLE_HEAD)
-        for row in rows(document):
+        table = Table(*columns, box=SIMPLE_HEAD, pad_edge=False)
+        table.columns[-1].overflow = "fold"
+        for row in profile_table.rows(document):
             table.add_row(*map(plain, row))
-        Console(markup=False, highlight=False).print(table)
-    for sentence in limits(document):
+        Console(markup=False, highlight=False, soft_wrap=True).print(table)
+    for sentence in profile_table.limits(document):
         print(plain(sentence, limit=400))
-
-
-def _of(side: Mapping[str, Any], index: int, term: str) -> float | None:
-    kernels: Sequence[Mapping[str, Any]] = side["kernels"]
-    value = kernels[index]["terms"][term]["value"] if index < len(kernels) else None
-    return None if value is None else float(value)
-
-
-def _value(value: float | None, unit: str) -> str:
-    if value is None:
-        return "-"
-    if unit in ("%", "us"):
-        return f"{value:.1f} {unit}"
-    return f"{value:,.0f} {unit}".strip()
 
 
 def _mapping(value: JSON) -> Mapping[str, JSON]:

@@ -46,7 +46,7 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
         epilog=_EPILOG,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    parser.add_argument("case", metavar="CASE", help="an expression that is found in the id of exactly one case")
+    parser.add_argument("case", metavar="CASE", help="the id of one case, a part of it, or an expression")
     parser.add_argument("--rev", default=trees.WORKTREE, metavar="REV", help="the revision (default: WORKTREE)")
     parser.add_argument("--base", metavar="REV", help="the revision whose kernel takes turns with it")
     parser.add_argument(

@@ -35,7 +35,7 @@ class Side:
 
 
 def one_case(worker: Worker, pattern: str) -> ListedCase:
-    """Return the catalogue's entry of the kernel case that `pattern` is, or the one in whose id it is found.
+    """Return the catalogue's entry of the kernel case whose id is `pattern`, or holds it as it is, or as an expression.
 
     Raises:
         UsageError: none or several are; names some.
@@ -43,7 +43,12 @@ def one_case(worker: Worker, pattern: str) -> ListedCase:
     """
     known = {case["id"]: case for case in worker.catalogue()["cases"] if not is_call(case["benchmark"])}
     try:
-        names = [name for name in known if pattern == name] or [name for name in known if re.search(pattern, name)]
+        # An id is full of characters that mean something in an expression: what is pasted from a table is taken as it is.
+        names = (
+            [name for name in known if pattern == name]
+            or [name for name in known if pattern in name]
+            or [name for name in known if re.search(pattern, name)]
+        )
     except re.error as error:
         raise UsageError(f"{pattern!r} is not a regular expression: {error}") from None
     if len(names) == 1:

@@ -171,10 +171,12 @@ def _run(command: Sequence[str], workspace: Workspace) -> str:
 
 
 def _without_columns(text: str) -> str:
-    """Return ncu's table without what names the machine and its processes."""
+    """Return ncu's table of our metrics, without what names the machine and its processes."""
     rows = list(csv.reader(line for line in text.splitlines() if line.startswith('"')))
     start = next(index for index, row in enumerate(rows) if row[0] == "ID")
-    kept = [index for index, name in enumerate(rows[start]) if name not in _PRIVATE_COLUMNS]
+    # ncu adds every attribute of the device, its place on the bus among them.
+    kept = [index for index, name in enumerate(rows[start]) if name in counters.NCU_METRICS or "__" not in name]
+    kept = [index for index in kept if rows[start][index] not in _PRIVATE_COLUMNS]
     output = io.StringIO()
     csv.writer(output, quoting=csv.QUOTE_ALL, lineterminator="\n").writerows(
         [row[index] for index in kept if index < len(row)] for row in rows[start:]

@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from tilegate.evidence import environment, repro
+from tilegate.evidence import environment, profile_table, repro
 from tilegate.protocol import JSON
 from tilegate.showing.markup import block, change, code, duration, prose
 
@@ -117,18 +117,11 @@ def _counters(material: Material) -> Iterator[str]:
 
 def _profile_table(profile: Mapping[str, Any]) -> list[str]:
     roles = [role for role in ("base", "head") if role in profile]
-    lines = ["| what | " + " | ".join(roles) + " | counter |", "|---|" + "--:|" * len(roles) + "---|"]
-    for index, kernel in enumerate(profile["head"]["kernels"]):
-        for name, reading in kernel["terms"].items():
-            values = [
-                profile[role]["kernels"][index]["terms"][name]["value"]
-                for role in roles
-                if index < len(profile[role]["kernels"])
-            ]
-            if any(value is not None for value in values):
-                shown = ["-" if value is None else f"{value:,.1f} {reading['unit']}".strip() for value in values]
-                lines.append(f"| {name} | " + " | ".join(shown) + f" | {code(reading['counter'])} |")
-    return lines
+    columns = ["what", *roles, *(["change"] if len(roles) == 2 else []), "counter"]
+    lines = ["| " + " | ".join(columns) + " |", "|---|" + "--:|" * (len(columns) - 2) + "---|"]
+    return lines + [
+        "| " + " | ".join((prose(row[0]), *row[1:-1], code(row[-1]))) + " |" for row in profile_table.rows(profile)
+    ]
 
 
 def _cause(material: Material) -> Iterator[str]:
@@ -140,22 +133,15 @@ def _cause(material: Material) -> Iterator[str]:
         if about in (None, name)
         for line in case.get("cause", [])[:_MOST_LINES]
     ]
-    limits = [
-        kernel["limit"]
-        for kernel in (material.profile or {"head": {"kernels": []}})["head"]["kernels"]
-        if kernel["limit"]
-    ]
+    limits = [] if material.profile is None else profile_table.limits(material.profile)
     if not causes and not limits:
-        yield _missing(
-            "a cause that was measured",
-            "tilegate gate names what differs in the compiled code; tilegate profile, the limiting unit",
-        )
+        how = "tilegate gate names what differs in the compiled code; tilegate profile, the limiting unit"
+        yield _missing("a cause that was measured", how)
         return
     if causes:
         yield "What differs in the compiled code:"
         yield "\n".join(f"- {code(name)}: {code(line)}" for name, line in causes[:_MOST_CASES])
-    for limit in limits:
-        yield f"The busiest unit is {limit['unit']}, {limit['busy']:.0f} % of the time."
+    yield from map(prose, limits)
 
 
 def _change(material: Material) -> Iterator[str]:

@@ -13,8 +13,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tilegate.commands import profile as command
-from tilegate.evidence import counters, profiling
+from tilegate.evidence import counters, profile_table, profiling
 from tilegate.measuring.workspace import Workspace
+
+ROOT = Path(__file__).parents[3]
 
 NCU = """\
 attention warms up
@@ -210,9 +212,26 @@ def test_the_table_compares_two_revisions(capsys):
         "base": head,
         "head": {"kernels": [counters.to_json(slower, "cuda")], "work": {"bytes": 1_000_000}},
     }
-    time = next(row for row in command.rows(document) if row[0] == "time")
+    time = next(row for row in profile_table.rows(document) if row[0] == "time")
     assert time == ("time", "273.1 us", "300.0 us", "+9.8 %", "gpu__time_duration.sum")
-    assert "limited by matrix units, busy 72 % of the time" in command.limits(document)[0]
-    assert "1.75 times the ideal" in command.limits(document)[1]
+    assert "limited by matrix units, busy 72 % of the time" in profile_table.limits(document)[0]
+    assert "1.75 times the ideal" in profile_table.limits(document)[1]
     command.show(document, markdown=True)
     assert "| time | 273.1 us | 300.0 us | +9.8 % |" in capsys.readouterr().out
+
+
+def test_what_an_h200_said_is_read():
+    """Written on an H200 by `tilegate profile "prefill-7b-b4-s4096', 'adaptive'"` at beef149."""
+    (launch,) = counters.read_ncu(
+        (ROOT / "docs/examples/h200-field/profile-b4-s4096-adaptive/head-ncu.csv").read_text()
+    )
+    found = {reading.term.name: reading for reading in counters.readings(launch, "cuda")}
+    assert launch.kernel == "attention_forward_kernel"
+    assert found["time"].value == pytest.approx(839.2, abs=0.1)
+    assert found["matrix units"].value == pytest.approx(68.0, abs=0.1)
+    assert found["bytes read from memory"].value == pytest.approx(151_191_040, rel=0.01)
+    assert found["registers a thread"].value == 128
+    assert [name for name, reading in found.items() if reading.value is None] == []
+    limit = counters.limiting(list(found.values()))
+    assert limit is not None
+    assert limit.term.name == "matrix units"
