@@ -274,6 +274,36 @@ def test_pythons_switches_do_not_reach_a_worker(start, tree, monkeypatch, name):
         worker.request("check", 30)
 
 
+@pytest.mark.parametrize(
+    ("returned", "message"),
+    [
+        ("False", "check() returned False"),
+        ("0", "check() returned 0"),
+        ("[]", "check() returned []"),
+        ("np.allclose(1, 2)", "check() returned"),
+        ("None", "compares nothing"),
+        ("True", None),
+        ("1000", None),
+    ],
+)
+def test_a_check_that_compares_nothing_does_not_pass(start, tree, returned, message):
+    _edit(
+        tree,
+        "toybench/sums.py",
+        "    def check(self, param):",
+        f"    def check(self, param):\n        return {returned}\n\n    def other(self, param):",
+    )
+    worker = start()
+    worker.request("setup", 30, case=TOTAL)
+    if message is None:
+        assert worker.request("check", 30) is True
+        return
+    with pytest.raises(WorkerError) as caught:
+        worker.request("check", 30)
+    assert message in str(caught.value)
+    assert caught.value.kind == "wrong-result"
+
+
 def test_two_that_hang_at_once_are_both_hangs(tree, config, start, tmp_path):
     _edit(tree, "toykernels/kernels.py", "def total():", "def total():\n    import signal; signal.pause()")
     workspace = {

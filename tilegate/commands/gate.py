@@ -28,7 +28,7 @@ from tilegate.measuring.pool import WorkerPool
 from tilegate.measuring.workspace import Workspace, make_workspace
 from tilegate.progress import Phase, Reporter
 from tilegate.protocol import TARGETS, TIERS
-from tilegate.schemas.samples import Asked, Described, Environment, Target, Tier
+from tilegate.schemas.samples import Ahead, Asked, Described, Environment, Target, Tier
 
 _DESCRIPTION = """\
 Measure the head against the base and judge every case. Suite and thresholds come from the base, so a change cannot
@@ -91,10 +91,14 @@ class Comparison:
         """The chips whose changed kernels are executed before anything is timed; not the one that is here."""
         return tuple(arch for arch in self.config.emulate if arch != self.arch) if self.emulate else ()
 
+    @property
+    def _ahead(self) -> Ahead:
+        return {"ahead": self.base.ahead} if self.base.ahead else {}
+
     def describe(self) -> Described:
         """Return the part of the samples document that is known before anything is measured."""
         described: Described = {
-            "base": {"rev": self.base.rev, "commit": self.base.commit, "tree": self.base.tree},
+            "base": {"rev": self.base.rev, "commit": self.base.commit, "tree": self.base.tree, **self._ahead},
             "head": {"rev": self.head.rev, "commit": self.head.commit, "tree": self.head.tree},
             "target": self.target,
             "tier": self.tier,
@@ -121,6 +125,12 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
     )
     revision = "a revision that git understands, or WORKTREE for the files as they are"
     parser.add_argument("--base", required=True, metavar="REV", help=f"what to compare with: {revision}")
+    parser.add_argument(
+        "--base-exact",
+        action="store_true",
+        help="compare with the base as it is, even if it is a branch that has moved on since the head left it (default: with "
+        "the commit where the head left it; what others added to the branch since is not the head's doing)",
+    )
     parser.add_argument("--head", required=True, metavar="REV", help="what is judged; likewise")
     parser.add_argument(
         "--target",
@@ -193,7 +203,7 @@ def run(args: argparse.Namespace) -> int:
     reporter, started = Reporter(), time.monotonic()
     with invocation.ending_on_signals(), trees.scratch_folder(trees.cache_folder()) as scratch:
         with reporter.phase("plan", 3) as phase:
-            comparison = _prepare(args, scratch, phase)
+            comparison = _prepare(args, scratch, phase, reporter)
         planned = time.monotonic()
         who = f"tilegate gate --base {args.base} --head {args.head} in {comparison.out}"
         with device_lock.hold(comparison.target, wait=args.when_busy == "wait", who=who, say=reporter.note):
@@ -207,13 +217,17 @@ def run(args: argparse.Namespace) -> int:
     return _conclude(comparison, record, reporter, as_json=args.json)
 
 
-def _prepare(args: argparse.Namespace, scratch: Path, phase: Phase) -> Comparison:
+def _prepare(args: argparse.Namespace, scratch: Path, phase: Phase, reporter: Reporter) -> Comparison:
     """Turn the arguments into a comparison, in three steps; everything that can be refused is refused here."""
     invocation.pattern(args.bench)
     phase.doing("revisions and settings")
     repository = trees.open_repository(args.repo.resolve())
     base = trees.resolve(repository, args.base, scratch / "base")
     head = trees.resolve(repository, args.head, scratch / "head")
+    if not args.base_exact:
+        base = trees.fork_point(repository, base, head)
+        if base.ahead:
+            reporter.note(_moved(base, args.head))
     cache = trees.cache_folder()
     # The settings decide which submodules are needed, and the settings are in the tree.
     try:
@@ -265,6 +279,14 @@ def _prepare(args: argparse.Namespace, scratch: Path, phase: Phase) -> Compariso
         not args.no_emulate,
         noise=profile,
         asked=_asked(args),
+    )
+
+
+def _moved(base: trees.Revision, head: str) -> str:
+    commits = "1 commit" if base.ahead == 1 else f"{base.ahead} commits"
+    return (
+        f"{base.rev} is {commits} ahead of where {head} left it: comparing with that commit, {base.short}; "
+        f"--base-exact compares with {base.rev} as it is now"
     )
 
 

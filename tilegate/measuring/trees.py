@@ -62,12 +62,14 @@ class Revision:
         commit: its hash; None for WORKTREE.
         tree: the hash of its tree.
         objects: where the tree's new objects lie if not in the repository (WORKTREE).
+        ahead: commits of the branch `rev` after this one, where it has moved on; 0 else.
     """
 
     rev: str
     commit: str | None
     tree: str
     objects: Path | None = None
+    ahead: int = 0
 
     @property
     def short(self) -> str:
@@ -121,6 +123,25 @@ def resolve(repository: Repository, rev: str, scratch: Path) -> Revision:
     commit = found.stdout.strip()
     tree = _in(repository, ["rev-parse", "--verify", "--quiet", f"{commit}^{{tree}}"]).stdout.strip()
     return Revision(rev, commit, tree)
+
+
+def fork_point(repository: Repository, base: Revision, head: Revision) -> Revision:
+    """Return what a head's change is to be measured against: where it left `base`, if that is a branch that has moved on.
+
+    What others have added to the branch since is not the head's doing. `base` itself for anything but a branch (a tag, a
+    commit), and where no common commit is here (unrelated history, a shallow clone).
+    """
+    name = _in(repository, ["rev-parse", "--symbolic-full-name", base.rev], check=False).stdout.strip()
+    if not name.startswith(("refs/heads/", "refs/remotes/")):
+        return base
+    of_head = head.commit or "HEAD"  # WORKTREE lies on what is checked out
+    found = _in(repository, ["merge-base", str(base.commit), of_head], check=False)
+    commit = found.stdout.strip()
+    if found.returncode != 0 or commit == base.commit:
+        return base
+    tree = _in(repository, ["rev-parse", "--verify", "--quiet", f"{commit}^{{tree}}"]).stdout.strip()
+    ahead = int(_in(repository, ["rev-list", "--count", f"{commit}..{base.commit}"]).stdout)
+    return Revision(base.rev, commit, tree, ahead=ahead)
 
 
 def dirty_files(repository: Repository, commit: str, paths: Sequence[str]) -> list[str]:

@@ -30,7 +30,13 @@ Environment = Mapping[str, Any]
 SCHEMA: Literal["tilegate-samples/1"] = "tilegate-samples/1"
 
 
-class Revision(TypedDict):
+class Ahead(TypedDict, total=False):
+    """How many commits a branch has after the one that was taken; nothing if none."""
+
+    ahead: int
+
+
+class Revision(Ahead):
     """A commit, or the working tree."""
 
     rev: str

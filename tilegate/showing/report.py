@@ -157,7 +157,8 @@ def _what(verdict: Verdict) -> str:
     for side in ("base", "head"):
         of = verdict[side]
         commit = of["commit"][:12] if of["commit"] else "uncommitted files"
-        sides.append(f"{side} {code(of['rev'])} ({code(commit)})")
+        ahead = f", where the head left it; it is {of['ahead']} ahead" if "ahead" in of else ""
+        sides.append(f"{side} {code(of['rev'])} ({code(commit)}{ahead})")
     chosen = f"target {code(verdict['target'])}, tier {code(verdict['tier'])}"
     if verdict["filter"] is not None:
         chosen += f", only {code(verdict['filter'])}"

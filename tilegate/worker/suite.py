@@ -22,6 +22,7 @@ from tilegate.protocol import (
     Artifact,
     Clock,
     Timed,
+    WrongResult,
     WrongTreeError,
     call_clock_for,
     clock_for,
@@ -207,7 +208,7 @@ class Side:
         check = getattr(getattr(benchmark.func, "__self__", None), "check", None)
         if check is None:
             return False
-        check(*values)
+        _must_have_compared(check, check(*values))
         return True
 
     def warm_up(self, seconds: float) -> None:
@@ -335,6 +336,23 @@ def _verify_place(name: str, module: ModuleType, root: Path | None) -> None:
                 f"{name} was imported from {place}, which is not the tree that is to be measured; look for changes to "
                 "sys.path or __path__ in the suite, or for an editable install"
             )
+
+
+def _must_have_compared(check: Any, returned: object) -> None:
+    """Refuse what a check returns if that says, or if the check shows, that it compared nothing.
+
+    Raises:
+        WrongResult: it returned False, 0 or something else that is empty; or it returned nothing, and does nothing.
+    """
+    code = getattr(check, "__code__", None)
+    if returned is None:
+        if code is not None and not (code.co_names or code.co_freevars):
+            raise WrongResult("check() compares nothing; let it raise WrongResult where a result is wrong")
+    elif not bool(returned):
+        raise WrongResult(
+            f"check() returned {returned!r}; it must raise WrongResult where a result is wrong, and may return how many "
+            "values it compared"
+        )
 
 
 def _work(case: Case) -> dict[str, dict[str, float | str]]:

@@ -114,3 +114,52 @@ def test_a_hang_at_import_is_a_hang_whichever_clock_ends_it(toy):
     assert outcome.status == 3, outcome
     (entry,) = outcome.verdict["cases"].values()
     assert entry["failure"]["kind"] == "hang", entry
+
+
+def _moved_main(toy, commits=2):
+    """Let main become faster after a branch has left it; return where it left."""
+    left = toy.git("rev-parse", "main")
+    toy.git("checkout", "--quiet", "-b", "topic")
+    toy.replace(KERNELS, "MEAN_MS = 3.0", "MEAN_MS = 3.001")
+    toy.commit("A change of no consequence")
+    toy.git("checkout", "--quiet", "main")
+    toy.replace(KERNELS, "TOTAL_MS = 4.0", "TOTAL_MS = 3.0")
+    for number in range(commits):
+        toy.commit(f"Faster {number}")
+    return left
+
+
+BOTH = ("-b", r"latency_(total|mean)\(1000\)")
+
+
+def test_a_base_that_is_a_branch_which_moved_on_is_taken_where_the_head_left_it(toy):
+    left = _moved_main(toy)
+    outcome = toy.gate("main", "topic", *BOTH)
+    assert outcome.status == 0, outcome
+    assert f"main is 2 commits ahead of where topic left it: comparing with that commit, {left[:12]}" in outcome.err
+    assert outcome.verdict["base"] == {**outcome.verdict["base"], "rev": "main", "commit": left, "ahead": 2}
+    (report,) = toy.path.glob(".tilegate/*/report.md")
+    assert "2 ahead" in report.read_text()
+
+    outcome = toy.gate("main", "topic", *BOTH, "--base-exact")
+    assert outcome.status == 1, outcome
+    assert outcome.verdict["base"]["commit"] == toy.git("rev-parse", "main")
+    assert "ahead" not in outcome.verdict["base"]
+
+
+def test_a_branch_without_a_change_is_not_slower_than_a_main_that_became_faster(toy):
+    left = _moved_main(toy, commits=1)
+    outcome = toy.gate("main", left, *BOTH)
+    assert outcome.status == 0, outcome
+    assert "main is 1 commit ahead" in outcome.err
+    toy.git("checkout", "--quiet", left)
+    assert toy.gate("main", "WORKTREE", *BOTH).status == 0
+
+
+def test_a_tag_and_a_commit_are_taken_as_they_are(toy):
+    _moved_main(toy)
+    toy.git("tag", "v1", "main")
+    for base in ("v1", toy.git("rev-parse", "main"), "main~0"):
+        outcome = toy.gate(base, "topic", *BOTH, "--fresh")
+        assert outcome.status == 1, outcome
+        assert "ahead" not in outcome.err
