@@ -17,19 +17,19 @@ SKIPPED = "skipped"
 _MAX_MESSAGE = 4000
 _OUT_OF_MEMORY = re.compile(r"out of memory|hipErrorOutOfMemory|cudaErrorMemoryAllocation|CL_MEM_OBJECT_ALLOC", re.I)
 _COMPILE = re.compile(r"compil|lowering|nvcc|hipcc|ptxas", re.I)
-_KIND_OF_STAGE = {"import": "import", "precompile": "compile", "artifacts": "compile", "setup": "setup"}
+_KIND_OF_OPERATION = {"import": "import", "precompile": "compile", "artifacts": "compile", "setup": "setup"}
 
 
 class SkippedError(Exception):
     """The suite skips this case: NotImplementedError in `setup`, which asv takes for that, or in `artifacts`."""
 
 
-def explain(error: BaseException, stage: str, package: str, package_root: Path) -> dict[str, str]:
-    """Classify `error`, raised while the worker was at `stage`.
+def explain(error: BaseException, operation: str, package: str, package_root: Path) -> dict[str, str]:
+    """Classify `error`, raised while the worker was at `operation`.
 
     Args:
         error: what the suite or the package raised.
-        stage: "import", "precompile", "artifacts", "setup", "check", "warm-up" or "measure".
+        operation: "import", "precompile", "artifacts", "setup", "check", "warm-up" or "measure".
         package: import name of the package under test.
         package_root: the folder of the commit's tree that holds it.
 
@@ -39,15 +39,15 @@ def explain(error: BaseException, stage: str, package: str, package_root: Path) 
     text = "".join(traceback.format_exception_only(error)).strip()
     if isinstance(error, WrongResult | WrongTreeError | SkippedError):
         text = str(error)
-    return {"kind": _kind(error, text, stage, package, package_root), "message": text[:_MAX_MESSAGE]}
+    return {"kind": _kind(error, text, operation, package, package_root), "message": text[:_MAX_MESSAGE]}
 
 
-def _kind(error: BaseException, text: str, stage: str, package: str, package_root: Path) -> str:  # noqa: PLR0911
+def _kind(error: BaseException, text: str, operation: str, package: str, package_root: Path) -> str:  # noqa: PLR0911
     if isinstance(error, WrongResult):
         return "wrong-result"
     if isinstance(error, WrongTreeError):
         return "leak"
-    if isinstance(error, SkippedError) or (stage == "artifacts" and isinstance(error, NotImplementedError)):
+    if isinstance(error, SkippedError) or (operation == "artifacts" and isinstance(error, NotImplementedError)):
         return SKIPPED
     if _asks_for_what_is_not_there(error, package, package_root):
         return MISSING
@@ -55,9 +55,9 @@ def _kind(error: BaseException, text: str, stage: str, package: str, package_roo
         return "out-of-memory"
     if isinstance(error, ImportError):
         return "import"
-    if stage == "setup" and _COMPILE.search(type(error).__name__):
+    if operation == "setup" and _COMPILE.search(type(error).__name__):
         return "compile"
-    return _KIND_OF_STAGE.get(stage, "error")
+    return _KIND_OF_OPERATION.get(operation, "error")
 
 
 def _asks_for_what_is_not_there(error: BaseException, package: str, package_root: Path) -> bool:

@@ -299,7 +299,7 @@ def _history(args: argparse.Namespace) -> int:
 
 
 def _report(args: argparse.Namespace) -> int:
-    from tilegate.ci import binding, event, findings, github, listing, outputs, report  # noqa: PLC0415
+    from tilegate.ci import binding, checks, event, github, listing, outputs, report  # noqa: PLC0415
 
     client, payload = github.from_environment(), event.load()
     if "workflow_run" in payload:
@@ -313,12 +313,12 @@ def _report(args: argparse.Namespace) -> int:
         report.announce(client, run)  # should what follows fail, what was said before the label must not stand
     today = datetime.datetime.now(datetime.UTC).date()
     cases = functools.partial(listing.cases_of, args.checkout, args.target, args.tier)
-    expected = findings.Expected(args.target, args.tier, args.arch, args.machine, today, cases)
+    expected = checks.Expected(args.target, args.tier, args.arch, args.machine, today, cases)
     outcome = report.publish(client, run, args.checkout, expected)
-    for finding in outcome.findings:
-        outputs.show(finding.summary)
-        print(f"{finding.check}: {finding.conclusion}")
-    if not outcome.findings:
+    for result in outcome.results:
+        outputs.show(result.summary)
+        print(f"{result.check}: {result.conclusion}")
+    if not outcome.results:
         print("nothing to conclude: the run goes on, or a newer one has taken its place")
     return EXIT_DONE
 

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 from urllib.parse import quote
 
-from tilegate.ci.findings import Finding, as_output, shortened
+from tilegate.ci.checks import CheckResult, as_output, shortened
 from tilegate.ci.github import Client
 
 MARKER = "<!-- tilegate report -->"
@@ -21,14 +21,14 @@ def announce(client: Client, head: str, check: str, url: str) -> None:
     _publish(client, head, check, {"status": "in_progress", "details_url": url})
 
 
-def conclude(client: Client, head: str, finding: Finding, url: str) -> None:
+def complete(client: Client, head: str, result: CheckResult, url: str) -> None:
     """Show what a check found."""
-    output = as_output(finding, _LONGEST_SUMMARY)
+    output = as_output(result, _LONGEST_SUMMARY)
     _publish(
         client,
         head,
-        finding.check,
-        {"status": "completed", "conclusion": finding.conclusion, "output": output, "details_url": url},
+        result.check,
+        {"status": "completed", "conclusion": result.conclusion, "output": output, "details_url": url},
     )
 
 
@@ -38,20 +38,20 @@ def impostors(client: Client, head: str, check: str) -> list[str]:
 
 
 def comment(
-    client: Client, number: int, findings: Sequence[Finding], notes: Sequence[str], links: Sequence[str]
+    client: Client, number: int, results: Sequence[CheckResult], notes: Sequence[str], links: Sequence[str]
 ) -> None:
     """Write the comment of a pull request, or change the one that is there.
 
     Args:
         client: may write to it.
         number: of the pull request.
-        findings: in the order in which they are shown.
+        results: in the order in which they are shown.
         notes: sentences of our own for above.
         links: Markdown of our own for below.
     """
-    body = _body([finding.summary for finding in findings], notes, links)
+    body = _body([result.summary for result in results], notes, links)
     if len(body) > _LONGEST_COMMENT:
-        body = _body([shortened(finding.summary) for finding in findings], notes, links)
+        body = _body([shortened(result.summary) for result in results], notes, links)
     for found in client.pages(f"/issues/{number}/comments"):
         # The marker alone proves nothing: everybody can write it into a comment.
         if found["user"] is not None and found["user"]["login"] == client.bot and found["body"].startswith(MARKER):

@@ -9,10 +9,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from tilegate.ci import archive, binding, findings, labels, pull_requests
+from tilegate.ci import archive, binding, checks, labels, pull_requests
 from tilegate.ci.binding import Bound, UnboundError
+from tilegate.ci.checks import ISA, LATENCY, PLAN_FILE, SAMPLES_FILE, CheckResult, Delivery, Expected, refusal
 from tilegate.ci.event import FinishedRun
-from tilegate.ci.findings import ISA, LATENCY, PLAN_FILE, SAMPLES_FILE, Delivery, Expected, Finding, refusal
 from tilegate.ci.github import Client
 from tilegate.ci.measure import MAX_NOISE_BYTES
 from tilegate.ci.plan import suite_path
@@ -29,11 +29,11 @@ class Outcome:
     """What was published.
 
     Attributes:
-        findings: by the checks' names; empty if the run has only begun, or a newer one has taken its place.
+        results: by the checks' names; empty if the run has only begun, or a newer one has taken its place.
         number: of the pull request that has the comment, None if there is none.
     """
 
-    findings: tuple[Finding, ...]
+    results: tuple[CheckResult, ...]
     number: int | None
 
 
@@ -58,13 +58,13 @@ def publish(client: Client, run: FinishedRun, checkout: Path, expected: Expected
         bound = binding.bind(client, run)
     except UnboundError as error:
         found = tuple(refusal(check, str(error)) for check in _CHECKS)
-        for finding in found:
-            pull_requests.conclude(client, run.head, finding, run.url)
+        for result in found:
+            pull_requests.complete(client, run.head, result, run.url)
         return Outcome(found, None)
     found, links = _examine(client, run, bound, checkout, expected)
-    found = tuple(_alone(client, run, finding) for finding in found)
-    for finding in found:
-        pull_requests.conclude(client, run.head, finding, run.url)
+    found = tuple(_alone(client, run, result) for result in found)
+    for result in found:
+        pull_requests.complete(client, run.head, result, run.url)
     pull_requests.comment(client, bound.number, found, _notes(bound), [f"[run {run.id}]({run.url})", *links])
     return Outcome(found, bound.number)
 
@@ -77,14 +77,14 @@ def announce(client: Client, run: FinishedRun) -> None:
 
 def _examine(
     client: Client, run: FinishedRun, bound: Bound, checkout: Path, expected: Expected
-) -> tuple[tuple[Finding, ...], list[str]]:
+) -> tuple[tuple[CheckResult, ...], list[str]]:
     try:
         delivered, links = _fetch(client, run)
     except archive.HostileArchiveError as error:
         # Its words quote names of files, which are the sender's.
         return tuple(refusal(check, f"forged: {code(str(error))}", "failure") for check in _CHECKS), []
     suite = checkout / suite_path(bound.config)
-    isa = findings.isa(bound, delivered, expected, suite)
+    isa = checks.isa(bound, delivered, expected, suite)
     if delivered.samples is not None and not binding.handed_over(client, run):
         reason = (
             "the samples are not the measuring job's, which could hand none over. Any job of a run can leave an artifact "
@@ -98,7 +98,7 @@ def _examine(
         )
         return (refusal(LATENCY, reason, "failure"), isa), links
     profiles = _profiles(client, run, expected.machine)
-    return (findings.latency(bound, delivered, expected, suite, profiles), isa), links
+    return (checks.latency(bound, delivered, expected, suite, profiles), isa), links
 
 
 def _fetch(client: Client, run: FinishedRun) -> tuple[Delivery, list[str]]:
@@ -118,7 +118,7 @@ def _fetch(client: Client, run: FinishedRun) -> tuple[Delivery, list[str]]:
         if artifact["size_in_bytes"] > archive.MAX_ARCHIVE_BYTES:
             raise archive.HostileArchiveError(f"the artifact {name} has {artifact['size_in_bytes']} bytes")
         packed = client.download(f"/actions/artifacts/{artifact['id']}/zip", max_bytes=archive.MAX_ARCHIVE_BYTES)
-        content[name] = archive.read(packed, {file: findings.LIMITS[file]}).get(file)
+        content[name] = archive.read(packed, {file: checks.LIMITS[file]}).get(file)
         links.append(f"[{name}]({run.url}/artifacts/{artifact['id']})")
     return Delivery(content["plan"], content[binding.SAMPLES], _missing(run)), links
 
@@ -172,14 +172,14 @@ def _missing(run: FinishedRun) -> str:
     return f"the run {how} before there were samples; the log of the run says more"
 
 
-def _alone(client: Client, run: FinishedRun, finding: Finding) -> Finding:
-    """Return the finding, or a failure if a job of the same name tries to speak for it."""
-    others = pull_requests.impostors(client, run.head, finding.check)
+def _alone(client: Client, run: FinishedRun, result: CheckResult) -> CheckResult:
+    """Return the result, or a failure if a job of the same name tries to speak for it."""
+    others = pull_requests.impostors(client, run.head, result.check)
     if not others:
-        return finding
+        return result
     return refusal(
-        finding.check,
-        f"a job of another workflow is called `{finding.check}`, as this check is: <{others[0]}>. Rename it. Until then what "
+        result.check,
+        f"a job of another workflow is called `{result.check}`, as this check is: <{others[0]}>. Rename it. Until then what "
         "a merge is allowed by may be that job",
         "failure",
     )

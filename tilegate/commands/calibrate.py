@@ -191,7 +191,7 @@ def run(args: argparse.Namespace) -> int:
             except KeyboardInterrupt:
                 reporter.note(f"interrupted; what was measured is kept in {path}\nto resume: {args.resume}")
                 raise
-        return _conclude(calibration, out, as_json=args.json)
+        return _written(calibration, out, as_json=args.json)
 
 
 def _replicates(text: str) -> int:
@@ -340,7 +340,7 @@ def _turns(result: duet.Result, target: Target) -> list[list[float]]:
 # --- the profile ------------------------------------------------------------------------------------------------------
 
 
-def _conclude(calibration: _Calibration, out: Path, *, as_json: bool) -> int:
+def _written(calibration: _Calibration, out: Path, *, as_json: bool) -> int:
     """Write the profile, remove what was only needed to get there, and show it."""
     known: dict[str, CaseNoise] = {}
     alike: dict[str, CaseNoise] = {}

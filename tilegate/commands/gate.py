@@ -214,7 +214,7 @@ def run(args: argparse.Namespace) -> int:
             except KeyboardInterrupt:
                 reporter.note(f"interrupted; what was measured is kept in {comparison.out}\nto resume: {args.resume}")
                 raise
-    return _conclude(comparison, record, reporter, as_json=args.json)
+    return _judged(comparison, record, reporter, as_json=args.json)
 
 
 def _prepare(args: argparse.Namespace, scratch: Path, phase: Phase, reporter: Reporter) -> Comparison:
@@ -392,7 +392,7 @@ def _workspaces(comparison: Comparison) -> dict[str, Workspace]:
     return {made.name: made for made in workspaces}
 
 
-def _conclude(comparison: Comparison, record: samples.Record, reporter: Reporter, *, as_json: bool) -> int:
+def _judged(comparison: Comparison, record: samples.Record, reporter: Reporter, *, as_json: bool) -> int:
     """Judge what was measured, write verdict and report, show them; return the exit code."""
     from tilegate.showing import report, terminal  # noqa: PLC0415 - after the measuring
 

@@ -12,7 +12,7 @@ from urllib.parse import quote
 
 from tilegate import emulator, files, invocation
 from tilegate.emulate import table
-from tilegate.emulate.revision import EXIT_ENVIRONMENT, Kernels, conclude, depth, header, identity, run_survey
+from tilegate.emulate.revision import EXIT_ENVIRONMENT, Kernels, depth, header, identity, run_survey, verdict_of
 from tilegate.emulate.survey import SCHEMA
 from tilegate.files import UsageError
 from tilegate.lowering.lowering import Lowering, LoweringError
@@ -129,7 +129,7 @@ def _show(args: argparse.Namespace, archs: tuple[str, ...], pattern: str | None)
             kernels = run_survey(lowering, archs, store, pattern, "emulate", **depth(args))
             if args.sources:
                 _write_sources(args.sources, lowering, kernels)
-    verdict, code = conclude([kernel.verdict for found in kernels.values() for kernel in found])
+    verdict, code = verdict_of([kernel.verdict for found in kernels.values() for kernel in found])
     document = {
         **header(SCHEMA),
         "revision": identity(revision),

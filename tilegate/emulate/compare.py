@@ -14,7 +14,7 @@ from typing import Any
 
 from tilegate import emulator, files
 from tilegate.emulate import excerpt, table
-from tilegate.emulate.revision import Kernels, conclude, depth, header, identity, run_survey
+from tilegate.emulate.revision import Kernels, depth, header, identity, run_survey, verdict_of
 from tilegate.emulate.survey import Kernel
 from tilegate.isa.compare import pair
 from tilegate.lowering.lowering import Lowering
@@ -140,7 +140,7 @@ def run_diff(args: argparse.Namespace, archs: tuple[str, ...], pattern: str | No
                 surveys[side] = run_survey(sides[side], archs, store, pattern, side, **depth(args))
             found = [_with_source(kept, sides) for kept in pairs_of(surveys["base"], surveys["head"])]
     pairs = sorted(found, key=lambda kept: kept.badness)
-    verdict, code = conclude([_of_a_run(kept.verdict) for kept in pairs])
+    verdict, code = verdict_of([_of_a_run(kept.verdict) for kept in pairs])
     document = {
         **header(SCHEMA),
         **{side: identity(revision) for side, revision in revisions.items()},

@@ -41,7 +41,7 @@ def identity(revision: trees.Revision) -> dict[str, Any]:
     return {"rev": revision.rev, "commit": revision.commit, "tree": revision.tree}
 
 
-def conclude(verdicts: list[str]) -> tuple[str, int]:
+def verdict_of(verdicts: list[str]) -> tuple[str, int]:
     """Return the run's verdict and exit code: the worst of its kernels, and never a pass for nothing."""
     if not verdicts:
         print("tilegate: no kernel matches; nothing was executed (without REGEX all are)", file=sys.stderr)

@@ -124,7 +124,7 @@ def run_diff(args: argparse.Namespace, today: datetime.date | None = None) -> in
         allowed = load_config(trees.read_file(repository, revisions["base"], "pyproject.toml")).allow_removed
     compared = pairs_of(surveys["base"], surveys["head"])
     pairs = tuple(waived(kept, resolved.counting) for kept in compared if _matches(kept, args.bench))
-    verdict, status = conclude(pairs, allowed, resolved)
+    verdict, status = verdict_of(pairs, allowed, resolved)
     document = {
         "schema": SCHEMA,
         "tilegate": __version__,
@@ -194,7 +194,7 @@ def pairs_of(base: Survey, head: Survey) -> Iterator[Pair]:
             yield Pair(arch, before, after, cases, compare(*analyses))
 
 
-def conclude(
+def verdict_of(
     pairs: tuple[Pair, ...], allowed: Sequence[str] = (), resolved: ResolvedWaivers = _NO_WAIVERS
 ) -> tuple[str, int]:
     """Return the run's verdict and exit code: the worst of its pairs, and never a pass for nothing.

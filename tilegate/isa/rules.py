@@ -111,10 +111,10 @@ def _changes(base: Figures, head: Figures) -> Iterator[Change]:
             yield Change(rule, severity, message)
 
 
-Finding = Iterator[tuple[str, str]]
+Changes = Iterator[tuple[str, str]]
 
 
-def _spills(base: Figures, head: Figures) -> Finding:
+def _spills(base: Figures, head: Figures) -> Changes:
     """More vector registers spill to memory: fails."""
     if head.vgpr_spills != base.vgpr_spills:
         text = f"spilled vector registers {base.vgpr_spills} -> {head.vgpr_spills}"
@@ -122,14 +122,14 @@ def _spills(base: Figures, head: Figures) -> Finding:
         yield (REGRESSED if head.vgpr_spills > base.vgpr_spills else IMPROVED), text
 
 
-def _scratch(base: Figures, head: Figures) -> Finding:
+def _scratch(base: Figures, head: Figures) -> Changes:
     """More of a lane's data lives in scratch memory, spills aside: fails."""
     if head.scratch != base.scratch and head.vgpr_spills == base.vgpr_spills:
         severity = REGRESSED if head.scratch > base.scratch else IMPROVED
         yield severity, f"scratch memory {base.scratch} -> {head.scratch} bytes a lane"
 
 
-def _occupancy(base: Figures, head: Figures) -> Finding:
+def _occupancy(base: Figures, head: Figures) -> Changes:
     """Fewer waves of the kernel fit on a SIMD: fails."""
     if head.waves != base.waves:
         text = f"waves a SIMD {base.waves:g} -> {head.waves:g} (registers {base.registers} -> {head.registers}, "
@@ -137,20 +137,20 @@ def _occupancy(base: Figures, head: Figures) -> Finding:
         yield (REGRESSED if head.waves < base.waves else IMPROVED), text
 
 
-def _scalar_spills(base: Figures, head: Figures) -> Finding:
+def _scalar_spills(base: Figures, head: Figures) -> Changes:
     """More scalar registers spill (to lanes of vector registers): warns."""
     if head.sgpr_spills != base.sgpr_spills:
         severity = WARNING if head.sgpr_spills > base.sgpr_spills else IMPROVED
         yield severity, f"spilled scalar registers {base.sgpr_spills} -> {head.sgpr_spills}"
 
 
-def _stack(base: Figures, head: Figures) -> Finding:
+def _stack(base: Figures, head: Figures) -> Changes:
     """A function is no longer inlined and needs a stack of unknown size: warns."""
     if head.dynamic_stack and not base.dynamic_stack:
         yield WARNING, "a stack of unknown size: some function is called and no longer inlined"
 
 
-def _narrow_lds(base: Figures, head: Figures) -> Finding:
+def _narrow_lds(base: Figures, head: Figures) -> Changes:
     """More LDS reads or writes of two bytes or less in a round of the main loop: warns."""
     before, after = (_narrow(f.loop.counts) if f.loop else 0 for f in (base, head))
     if before != after and _same_work(base, head):
@@ -158,7 +158,7 @@ def _narrow_lds(base: Figures, head: Figures) -> Finding:
         yield severity, f"LDS accesses of at most {_NARROW} bytes a lane in the main loop {before} -> {after}"
 
 
-def _agpr_copies(base: Figures, head: Figures) -> Finding:
+def _agpr_copies(base: Figures, head: Figures) -> Changes:
     """More moves between VGPRs and AGPRs in a round of the main loop, by 16 or more: warns."""
     before, after = (f.loop.steady.agpr_copies if f.loop else 0 for f in (base, head))
     if abs(after - before) >= _COPIES and _same_work(base, head):
@@ -166,14 +166,14 @@ def _agpr_copies(base: Figures, head: Figures) -> Finding:
         yield severity, f"moves between VGPRs and AGPRs in the main loop {before} -> {after}"
 
 
-def _barriers(base: Figures, head: Figures) -> Finding:
+def _barriers(base: Figures, head: Figures) -> Changes:
     """More barriers in every round of the main loop: warns."""
     before, after = (f.loop.steady.barriers if f.loop else 0 for f in (base, head))
     if before != after and _same_work(base, head):
         yield (WARNING if after > before else IMPROVED), f"barriers in the main loop {before} -> {after}"
 
 
-def _drains(base: Figures, head: Figures) -> Finding:
+def _drains(base: Figures, head: Figures) -> Changes:
     """The main loop waits more often until all of its memory accesses are done: warns."""
     before, after = (f.loop.counts.drains if f.loop else 0 for f in (base, head))
     if before != after and _same_work(base, head):
@@ -181,7 +181,7 @@ def _drains(base: Figures, head: Figures) -> Finding:
         yield severity, f"waits for all memory accesses in the main loop {before} -> {after}"
 
 
-def _matrix_share(base: Figures, head: Figures) -> Finding:
+def _matrix_share(base: Figures, head: Figures) -> Changes:
     """The estimated share of the matrix units' peak changes by 5 % of itself: warns when it falls."""
     if base.loop is None or head.loop is None or not base.loop.matrix_share:
         return
@@ -192,7 +192,7 @@ def _matrix_share(base: Figures, head: Figures) -> Finding:
         yield (WARNING if after < before else IMPROVED), text
 
 
-def _figures(base: Figures, head: Figures) -> Finding:
+def _figures(base: Figures, head: Figures) -> Changes:
     """Every other number that changed: for information."""
     for _, message in figures_changed(base, head):
         yield INFO, message
@@ -254,7 +254,7 @@ def _show(value: int | None) -> str:
     return "unknown" if value is None else f"{value:,}"
 
 
-RULES: Mapping[str, Callable[[Figures, Figures], Finding]] = {
+RULES: Mapping[str, Callable[[Figures, Figures], Changes]] = {
     "spills": _spills,
     "scratch": _scratch,
     "occupancy": _occupancy,

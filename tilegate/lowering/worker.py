@@ -61,8 +61,8 @@ def _serve(requests: IO[str], replies: IO[str], suite: str, package: str, root: 
             reply: dict[str, Any] = {"ok": _answer(kernels, suite, request)}
         except BaseException as error:  # SystemExit of the code under test, too
             traceback.print_exc()
-            stage = "check" if request["op"] == "emulate" else "artifacts"
-            reply = {"failure": explain(error, stage, package, root)}
+            operation = "check" if request["op"] == "emulate" else "artifacts"
+            reply = {"failure": explain(error, operation, package, root)}
         replies.write(json.dumps(reply) + "\n")
         replies.flush()
 

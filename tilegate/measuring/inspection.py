@@ -48,7 +48,7 @@ def check(pool: WorkerPool, record: Record, config: GateConfig, reporter: Report
         for name in pending:
             case = record.cases[name]
             phase.doing(name)
-            to_check = {holder(pool, name): case["head"]} if _unchecked(case, "head") else {}
+            to_check = {worker_of_head(pool, name): case["head"]} if _unchecked(case, "head") else {}
             if _base_to_check(case):
                 to_check["base"] = case["base"]
             failed: dict[str, str] = {}
@@ -176,7 +176,7 @@ def _identify(pool: WorkerPool, cases: dict[str, Case], reporter: Reporter) -> N
         if case["base"]["status"] == "ok":
             wanted.setdefault("base", []).append(case_id)
         if case["head"]["status"] == "ok":
-            wanted.setdefault(holder(pool, case_id), []).append(case_id)
+            wanted.setdefault(worker_of_head(pool, case_id), []).append(case_id)
     with reporter.phase("compile", len(cases)) as phase:
         phase.doing("all kernels at both revisions")
         for name, answer in pool.precompile(wanted).items():
@@ -186,12 +186,12 @@ def _identify(pool: WorkerPool, cases: dict[str, Case], reporter: Reporter) -> N
                 reporter.note(f"compiling all kernels of {name} at once failed ({error.kind}): {error.message}")
         for case_id, case in list(cases.items()):
             phase.doing(case_id)
-            holders: dict[str, SideName] = {"base": "base", holder(pool, case_id): "head"}
-            asked = {name: {"case": case_id} for name, side in holders.items() if case[side]["status"] == "ok"}
+            sides: dict[str, SideName] = {"base": "base", worker_of_head(pool, case_id): "head"}
+            asked = {name: {"case": case_id} for name, side in sides.items() if case[side]["status"] == "ok"}
             skipped = set()
             timeout = pool.config.for_case(case_id).compile_timeout
             for name, answer in pool.request_all("artifacts", timeout, asked).items():
-                of = case[holders[name]]
+                of = case[sides[name]]
                 try:
                     made = answer()
                     of["identity"], of["resources"] = made["identity"], made["resources"]
@@ -218,7 +218,7 @@ def _assign_roles(cases: dict[str, Case], record: Record) -> None:
         cases[case_id]["role"] = "control"
 
 
-def holder(pool: WorkerPool, case_id: str) -> str:
+def worker_of_head(pool: WorkerPool, case_id: str) -> str:
     """Return which worker has the head's version of a case: "new" if only the head's own suite knows it."""
     if "new" not in pool.workspaces:
         return "head"

@@ -343,7 +343,7 @@ def _alone(timing: Timing, pool: WorkerPool, name: str, warm_up: float) -> duet.
     case, config = timing.record.cases[name], timing.config.for_case(name)
     try:
         turns = duet.measure_alone(
-            pool, inspection.holder(pool, name), name, config.screen_pairs, config, warm_up=warm_up
+            pool, inspection.worker_of_head(pool, name), name, config.screen_pairs, config, warm_up=warm_up
         )
     except duet.SideError as failed:
         _fail(case["head"], failed.error)

@@ -136,7 +136,7 @@ def _quoted(name: str) -> str:
     return f'"{name}"' if not set(name) & set('"$`\\!') else shlex.quote(name)
 
 
-def duration_of_stages(verdict: Verdict) -> str:
+def time_by_part(verdict: Verdict) -> str:
     """Return how long each part of the run took, or nothing where the samples do not say."""
     stages = verdict["stages"]
     parts = ", ".join(f"{name} {duration(seconds)}" for name, seconds in stages.items())
@@ -316,7 +316,7 @@ def _flat(value: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, str
 
 def _how(verdict: Verdict) -> str:
     config = verdict["config"]
-    took = duration_of_stages(verdict)
+    took = time_by_part(verdict)
     phrase, device = noise_in_words(verdict)
     return (
         f"*interval*: what {config['miss']:.0%} on each side does not exclude. *detects*: the smallest slowdown that a "

@@ -15,11 +15,11 @@ from tilegate.showing.report import (
     badness,
     causes,
     command,
-    duration_of_stages,
     emulated_messages,
     figures,
     noise_in_words,
     shows_rates,
+    time_by_part,
 )
 
 _MOST_ROWS = 60
@@ -53,7 +53,7 @@ def show(verdict: Verdict) -> None:
         if len(remark.details) > _MOST_DETAILS:
             console.print(Text(f"  and {len(remark.details) - _MOST_DETAILS} more, in verdict.json"))
     counts = ", ".join(f"{count} {name}" for name, count in verdict["counts"].items() if count)
-    took = duration_of_stages(verdict)
+    took = time_by_part(verdict)
     controls = verdict["controls"]["reason"].removeprefix("no controls: ")
     console.print(Text(f"\n{counts or 'no cases'} · controls: {controls}{f' · {took}' * bool(took)}"))
     console.print(Text(f"noise: {' '.join(map(plain, noise_in_words(verdict)))}".rstrip()))

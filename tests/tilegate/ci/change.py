@@ -11,7 +11,7 @@ from pathlib import Path
 import sample_builder
 from toy_repository import ToyRepository
 
-from tilegate.ci.findings import Expected
+from tilegate.ci.checks import Expected
 
 PACKAGE, SUITE, WORKFLOW = "mykernels/kernel.py", "benchmarks/scale.py", ".github/workflows/bench-pr.yml"
 SPEED = "SPEED = 2\n"

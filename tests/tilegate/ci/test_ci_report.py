@@ -254,7 +254,7 @@ def test_a_run_that_begins_again_takes_back_what_was_concluded(github, project):
     deliver(github, project, head)
     conclude(github, project, head)
     assert github.check("tilegate/latency")["conclusion"] == "success"
-    assert conclude(github, project, head, action="requested").findings == ()
+    assert conclude(github, project, head, action="requested").results == ()
     for name in ("tilegate/latency", "tilegate/isa"):
         assert (github.check(name)["status"], github.check(name)["conclusion"]) == ("in_progress", None)
     conclude(github, project, head, action="in_progress")
@@ -338,7 +338,7 @@ def test_an_older_run_that_is_reported_once_more_says_nothing_any_more(github, p
     github.runs = [payloads.workflow_run(head, id=payloads.RUN_ID + 1)["workflow_run"]]
     github.artifacts[-1]["workflow_run"]["id"] = 0
     github.add_artifact("samples", {"samples.json": packed(project.samples(head))}, head)
-    assert conclude(github, project, head).findings == ()
+    assert conclude(github, project, head).results == ()
     assert outcome(github)[0] == "failure"
     github.runs[0]["head_repository"]["id"] = 12345  # of somebody else, who proposes the same commit
     conclude(github, project, head)
@@ -1155,7 +1155,7 @@ def test_no_answer_of_github_is_no_pass(github, project):
 
 
 def test_the_limits_of_archives_are_those_of_what_is_written():
-    from tilegate.ci.findings import LIMITS
+    from tilegate.ci.checks import LIMITS
 
     assert max(LIMITS.values()) <= archive.MAX_ARCHIVE_BYTES
     assert json.dumps(sorted(LIMITS)) == '["plan.json", "samples.json"]'

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tilegate.isa.compare import Pair, conclude, pair, render
+from tilegate.isa.compare import Pair, pair, render, verdict_of
 from tilegate.isa.rules import Change, Difference
 
 
@@ -48,19 +48,19 @@ def made(verdict: str, cases: tuple[str, ...] = ("1",), name: str = "a", message
     ],
 )
 def test_the_run_s_verdict(verdicts: list[str], result: tuple[str, int]) -> None:
-    assert conclude(tuple(made(verdict) for verdict in verdicts)) == result
+    assert verdict_of(tuple(made(verdict) for verdict in verdicts)) == result
 
 
 def test_a_removed_kernel_that_no_case_ran_is_no_hole() -> None:
-    assert conclude((made("removed", cases=()), made("pass"))) == ("pass", 0)
+    assert verdict_of((made("removed", cases=()), made("pass"))) == ("pass", 0)
 
 
 def test_a_case_may_lose_its_kernel_with_the_base_s_leave() -> None:
     pairs = (made("removed", cases=("a.Run.latency_run(1)", "b.Run.latency_run(1)")), made("pass"))
-    assert conclude(pairs, ("*.Run.*",)) == ("pass", 0)
-    assert conclude(pairs, ("a.*", "b.Run.latency_run(?)")) == ("pass", 0)
-    assert conclude(pairs, ("a.*",)) == ("inconclusive", 4)
-    assert conclude((made("removed"), made("regressed")), ("*",)) == ("regressed", 1)
+    assert verdict_of(pairs, ("*.Run.*",)) == ("pass", 0)
+    assert verdict_of(pairs, ("a.*", "b.Run.latency_run(?)")) == ("pass", 0)
+    assert verdict_of(pairs, ("a.*",)) == ("inconclusive", 4)
+    assert verdict_of((made("removed"), made("regressed")), ("*",)) == ("regressed", 1)
 
 
 def test_names_from_a_revision_cannot_leave_their_code_span() -> None:

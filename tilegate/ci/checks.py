@@ -44,7 +44,7 @@ _CONCLUSIONS: Mapping[str, Conclusion] = {
 
 
 @dataclass(frozen=True)
-class Finding:
+class CheckResult:
     """What one check says.
 
     Attributes:
@@ -98,12 +98,14 @@ class ForgedError(Exception):
     """What was delivered is not what an honest run delivers; the message quotes nothing without escaping it."""
 
 
-def refusal(check: str, reason: str, conclusion: Conclusion = "action_required") -> Finding:
-    """Return a finding that blocks without a verdict. `reason` is a sentence of our own, or escaped."""
-    return Finding(check, conclusion, "No verdict", f"## No verdict\n\n{reason[:1].upper()}{reason[1:]}.\n")
+def refusal(check: str, reason: str, conclusion: Conclusion = "action_required") -> CheckResult:
+    """Return a result that blocks without a verdict. `reason` is a sentence of our own, or escaped."""
+    return CheckResult(check, conclusion, "No verdict", f"## No verdict\n\n{reason[:1].upper()}{reason[1:]}.\n")
 
 
-def latency(bound: Bound, delivery: Delivery, expected: Expected, suite: Path, profiles: Sequence[str] = ()) -> Finding:
+def latency(
+    bound: Bound, delivery: Delivery, expected: Expected, suite: Path, profiles: Sequence[str] = ()
+) -> CheckResult:
     """Conclude on the times.
 
     Args:
@@ -124,7 +126,7 @@ def latency(bound: Bound, delivery: Delivery, expected: Expected, suite: Path, p
             outside=bound.outside,
         )
         if not needs.measure:
-            return Finding(LATENCY, "success", "Nothing to measure", f"## Nothing to measure\n\n{needs.reason}.\n")
+            return CheckResult(LATENCY, "success", "Nothing to measure", f"## Nothing to measure\n\n{needs.reason}.\n")
         if not bound.suite_current:
             return refusal(
                 LATENCY, "the base branch has another suite by now; merge the base branch into this one and push"
@@ -137,18 +139,18 @@ def latency(bound: Bound, delivery: Delivery, expected: Expected, suite: Path, p
         return refusal(LATENCY, str(error), "failure")
     name = verdict["verdict"]
     title = f"{name.replace('-', ' ').capitalize()}: {verdict['reason']}"
-    return Finding(LATENCY, _CONCLUSIONS[name], title, report.render(verdict) + remark)
+    return CheckResult(LATENCY, _CONCLUSIONS[name], title, report.render(verdict) + remark)
 
 
-def isa(bound: Bound, delivery: Delivery, expected: Expected, suite: Path) -> Finding:
+def isa(bound: Bound, delivery: Delivery, expected: Expected, suite: Path) -> CheckResult:
     """Conclude on the compiled code. Arguments as for `latency`."""
     if (unproven := _unproven(ISA, bound)) is not None:
         return unproven
     if bound.package_same and bound.suite_same:
-        return Finding(ISA, "success", "Nothing differs", "## Compiled kernels: nothing differs\n")
+        return CheckResult(ISA, "success", "Nothing differs", "## Compiled kernels: nothing differs\n")
     if not (suite / "kernels.py").is_file():
         # Not for the run to say: this is our own checkout.
-        return Finding(
+        return CheckResult(
             ISA, "neutral", "The suite lists no kernels", "The suite lists no kernels that could be compiled.\n"
         )
     try:
@@ -159,13 +161,13 @@ def isa(bound: Bound, delivery: Delivery, expected: Expected, suite: Path) -> Fi
         return refusal(ISA, "the kernels were not compiled on the planning machine; its log says why")
     resolved = waivers.resolve(bound.waived, today=expected.today, allow_head=bound.waived_by is not None).about("isa")
     pairs = tuple(compare.waived(pair, resolved.counting) for pair in compare.pairs_of(*surveys))
-    verdict, _ = compare.conclude(pairs, bound.config.allow_removed, resolved)
+    verdict, _ = compare.verdict_of(pairs, bound.config.allow_removed, resolved)
     title = f"`{bound.base[:12]}` -> `{bound.head[:12]}`, {expected.arch}"
     summary = compare.render(pairs, verdict, title, resolved)
-    return Finding(ISA, _CONCLUSIONS[verdict], f"Compiled kernels: {verdict}", summary)
+    return CheckResult(ISA, _CONCLUSIONS[verdict], f"Compiled kernels: {verdict}", summary)
 
 
-def _unproven(check: str, bound: Bound) -> Finding | None:
+def _unproven(check: str, bound: Bound) -> CheckResult | None:
     """Return why an edit of workflows leaves a check without a verdict, None if it does not."""
     if not bound.workflow_same:
         return refusal(
@@ -287,12 +289,12 @@ def _json(content: bytes, name: str) -> Any:
         raise ForgedError(f"`{name}` {prose(str(error))}") from None
 
 
-def as_output(finding: Finding, limit: int) -> Mapping[str, str]:
+def as_output(result: CheckResult, limit: int) -> Mapping[str, str]:
     """Return title and summary as the checks API wants them, not longer than it allows."""
-    summary = finding.summary
+    summary = result.summary
     if len(summary) > limit:
         summary = shortened(summary)
-    return {"title": finding.title[:250], "summary": summary}
+    return {"title": result.title[:250], "summary": summary}
 
 
 def shortened(summary: str) -> str:
