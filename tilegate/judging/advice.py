@@ -16,7 +16,7 @@ _AGAIN = "To see it on your machine:"
 _SENTENCES: Mapping[RunVerdict, str] = {
     "pass": "Nothing to do.",
     "regressed": f"Make it faster, or waive it for a while in tilegate-waivers.toml. {_AGAIN}",
-    "broken": f"Mend it before its speed matters. {_AGAIN}",
+    "broken": f"Fix it first: its speed does not matter yet. {_AGAIN}",
     "inconclusive": "",
     "environment-invalid": (
         "No kernel is to blame. See what else runs on the machine (`tilegate doctor`), then measure again:"
@@ -31,7 +31,7 @@ _OBSTACLES: Mapping[Obstacle, str] = {
         f"number. {_AGAIN}"
     ),
     "samples": "These samples contradict themselves. Do not trust the file; measure again:",
-    "base": f"The base fails here, so there is nothing to compare with. Mend it, or name a base that works. {_AGAIN}",
+    "base": f"The base fails here, so there is nothing to compare with. Fix it, or name a base that works. {_AGAIN}",
     "check": "Nothing says whether these results are right. Give the suite a check() for them, then measure again:",
 }
 

@@ -114,9 +114,9 @@ def measured(case: Case, config: GateConfig, target: Target, floor: float = 0.0)
         elif len(left) < len(pairs):
             short[stage] += 1
     if len(usable["screen"]) > 1:
-        raise UnsoundError("it was screened more than once: it was measured until it pleased")
+        raise UnsoundError("it was screened more than once, and the rules ask for one screen")
     if len(usable["confirm"]) > config.max_replicates:
-        raise UnsoundError(f"more than {config.max_replicates} replicates: it was measured until it pleased")
+        raise UnsoundError(f"it has more replicates than max_replicates ({config.max_replicates}) allows")
     screen, confirmation = (
         tuple(_replicate(pairs, *seconds) for pairs, seconds in zip(usable[stage], turns[stage], strict=True))
         for stage in wanted
@@ -166,7 +166,7 @@ def _check_replicates(replicates: Sequence[samples.Replicate], config: GateConfi
         undisturbed = sum("disturbed" not in pair for pair in replicate["pairs"])
         # A disturbed pair may be measured again, once.
         if undisturbed > most or len(replicate["pairs"]) > 2 * most:
-            raise UnsoundError("a replicate has more pairs than are ever asked for: it was measured until it pleased")
+            raise UnsoundError("a replicate has more pairs than the rules ask for")
         for pair in replicate["pairs"]:
             if len(pair["base"]) != len(pair["head"]):
                 raise UnsoundError("a pair has more launches of one side than of the other")

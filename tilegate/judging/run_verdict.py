@@ -120,12 +120,12 @@ def doubts(
         found.append(expired_in_words(resolved))
     if unclear := sum(entry["verdict"] == "inconclusive" for entry in cases.values()):
         late = out_of_time(samples, cases)
-        because = f", {late} for want of time" if late else ""
+        because = f", {late} because the time budget ran out" if late else ""
         found.append(f"{cases_in_words(unclear)} of {len(cases)} could not be decided{because}")
     if lost := sum(
         entry["verdict"] == "removed" and not removal_allowed(name, config) for name, entry in cases.items()
     ):
-        found.append(f"{cases_in_words(lost)} removed without leave (allow_removed in the base's pyproject gives it)")
+        found.append(f"{cases_in_words(lost)} removed, not named by allow_removed in the base's pyproject.toml")
     if unsettled:
         found.append(f"{cases_in_words(unsettled)} with identical code seemed to move, not measured again")
     if not counted:

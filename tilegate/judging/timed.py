@@ -171,7 +171,7 @@ def _spoilt(m: Measured) -> str:
 
 
 def _stopped(j: TimedCase) -> str:
-    return "the time that the run was given was used up" if "stopped" in j.case else ""
+    return "the time budget ran out" if "stopped" in j.case else ""
 
 
 def control(j: TimedCase, found: Confirmed | None, controls: int) -> Entry:

@@ -181,9 +181,9 @@ def _fetch(pool: WorkerPool, name: str, case: Case, deadline: float) -> tuple[Ke
             made = tuple(_artifact(values) for values in answers[side]())
             again = digest(made)
         except WorkerError as error:
-            return f"the generated code of the {side} could not be had again: {error.kind}"
+            return f"the {side}'s code could not be generated again: {error.kind}"
         except (TypeError, ValueError):
-            return f"the generated code of the {side} could not be had again: the answer makes no sense"
+            return f"the {side}'s code could not be generated again: its worker's answer makes no sense"
         if again != case[side]["identity"]:
             return f"the {side} generates other code when asked again, so its code was not compared"
         kernels.append(made)

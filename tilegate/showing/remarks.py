@@ -43,7 +43,7 @@ def _waivers(verdict: Verdict) -> Iterator[Remark]:
         text = "Expired waivers fail the run until they are renewed or removed."
         yield Remark(text, _named(found["expired"]))
     if found["refused"]:
-        text = "Waivers that this change adds or alters do not count, unless whoever may says --allow-head-waivers."
+        text = "Waivers that this change adds or alters do not count without --allow-head-waivers."
         yield Remark(text, _named(found["refused"]))
 
 

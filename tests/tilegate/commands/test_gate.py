@@ -205,7 +205,7 @@ def test_what_one_side_does_not_have_is_new_or_removed(toy):
     assert toy.samples()["cases"]["extra.Extra.latency_extra(1000)"]["head"]["checked"]
     assert outcome.case(TOTAL)["verdict"] == "removed"
     assert outcome.case("sums.Mean.latency_mean(1000)")["verdict"] == "unchanged"
-    assert outcome.status == 4, outcome  # something was removed without leave
+    assert outcome.status == 4, outcome  # something was removed, and allow_removed does not name it
 
 
 def test_a_suite_that_only_the_head_has_makes_every_case_new(toy):

@@ -186,7 +186,7 @@ def test_a_budget_that_is_used_up_says_what_it_left_and_can_be_continued(toy):
     assert "the time budget is used up; left undecided: 1" in outcome.err
     left = outcome.case(TOTAL)
     assert left["verdict"] == "inconclusive"
-    assert "the time that the run was given was used up" in left["reason"]
+    assert "the time budget ran out" in left["reason"]
     assert toy.samples()["cases"][TOTAL]["stopped"] == "budget"
     assert toy.samples()["cases"][TOTAL]["head"]["checked"]  # never cut short
 

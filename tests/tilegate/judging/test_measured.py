@@ -134,7 +134,7 @@ def test_pairs_cannot_be_disturbed_away_without_end():
     for seed in range(20):
         top_up(built, 0, 8, seed=seed)
     disturb(built, 0, 160)
-    assert "until it pleased" in verdict_on({"a": built, **STILL})["cases"]["a"]["reason"]
+    assert "the rules ask for" in verdict_on({"a": built, **STILL})["cases"]["a"]["reason"]
 
 
 def test_a_case_is_screened_once():
@@ -294,9 +294,9 @@ def test_a_new_case_shows_its_time_and_does_not_gate():
 def test_what_there_was_no_time_for_is_named_and_can_be_continued(built):
     verdict = verdict_on({"a": built | {"stopped": "budget"}, "b": case(), **STILL})
     assert verdict["cases"]["a"]["verdict"] == "inconclusive"
-    assert "the time that the run was given was used up" in verdict["cases"]["a"]["reason"]
+    assert "the time budget ran out" in verdict["cases"]["a"]["reason"]
     assert (verdict["exit_code"], verdict["out_of_time"]) == (4, 1)
-    assert "1 case of 3 could not be decided, 1 for want of time" in verdict["reason"]
+    assert "1 case of 3 could not be decided, 1 because the time budget ran out" in verdict["reason"]
     assert "--budget" in verdict["next"]["advice"]
     assert "--fresh" not in verdict["next"]["command"]
 

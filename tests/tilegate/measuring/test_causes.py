@@ -299,16 +299,16 @@ def test_when_the_time_is_up_that_is_said(monkeypatch):
 @pytest.mark.parametrize(
     ("answer", "line"),
     [
-        (WorkerError("crash", "secret\n`text`", None), "the generated code of the head could not be had again: crash"),
+        (WorkerError("crash", "secret\n`text`", None), "the head's code could not be generated again: crash"),
         (head("third"), "the head generates other code when asked again, so its code was not compared"),
-        ([], "the generated code of the head could not be had again: the answer makes no sense"),
-        ([{"name": "sum"}], "the generated code of the head could not be had again: the answer makes no sense"),
-        (["sum"], "the generated code of the head could not be had again: the answer makes no sense"),
+        ([], "the head's code could not be generated again: its worker's answer makes no sense"),
+        ([{"name": "sum"}], "the head's code could not be generated again: its worker's answer makes no sense"),
+        (["sum"], "the head's code could not be generated again: its worker's answer makes no sense"),
         (
             [Artifact("sum", "", [1])],
-            "the generated code of the head could not be had again: the answer makes no sense",
+            "the head's code could not be generated again: its worker's answer makes no sense",
         ),
-        ([Artifact("sum", 3)], "the generated code of the head could not be had again: the answer makes no sense"),
+        ([Artifact("sum", 3)], "the head's code could not be generated again: its worker's answer makes no sense"),
     ],
 )
 def test_a_worker_that_cannot_answer_is_a_sentence(answer, line):

@@ -156,7 +156,7 @@ def test_what_may_hide_a_slowdown_is_said_everywhere(capsys):
     for text in (
         "1 case would have failed and is waived.",
         "Expired waivers fail the run until they are renewed or removed.",
-        "Waivers that this change adds or alters do not count, unless whoever may says --allow-head-waivers.",
+        "Waivers that this change adds or alters do not count without --allow-head-waivers.",
         "1 case judged by other thresholds than the run's.",
         "8 of 152 pairs were disturbed (throttled 8) and do not count.",
         "1 case alternates between a fast and a slow mode.",
