@@ -82,7 +82,8 @@ class GateConfig:
         suite: import name of the asv suite; imported from the base commit.
 
     Sizes of effects (fractions):
-        promise: a slowdown of this much never passes; a case whose interval reaches it is not a pass.
+        promise: a slowdown of this much never passes; a case whose interval reaches it is not a pass. In statistics, a
+            non-inferiority margin.
         tolerated: a slowdown up to this much is no regression; it is the null hypothesis that is tested.
         regression: the smallest estimate that is called a regression (and, mirrored, an improvement).
         replicate_regression: the smallest estimate of one replicate that counts as agreeing with a regression.

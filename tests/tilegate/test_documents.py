@@ -1,5 +1,6 @@
 """The pages for people: links lead somewhere, and the commands that they name exist."""
 
+import importlib
 import re
 import subprocess
 from pathlib import Path
@@ -34,3 +35,11 @@ def test_make_targets_exist(page):
 def test_tilegate_commands_exist(page):
     code = "\n".join(re.findall(r"```.*?```|`[^`\n]+`", page.read_text(), re.DOTALL))
     assert set(re.findall(r"(?:^|bin/|[` ])tilegate (?!import )([a-z]+)", code, re.MULTILINE)) <= set(cli._COMMANDS)
+
+
+def test_every_name_of_the_glossary_exists():
+    rows = re.findall(r"^\|.*\| `([\w.]+)` \|$", (ROOT / "docs" / "glossary.md").read_text(), re.MULTILINE)
+    assert len(rows) > 30
+    for name in rows:
+        module, _, attribute = f"tilegate.{name}".rpartition(".")
+        assert hasattr(importlib.import_module(module), attribute), name
