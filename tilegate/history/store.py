@@ -1,0 +1,153 @@
+"""The store: a folder of records, one a file, named by their content; and packs of those of past months.
+
+    records/<kind>/<2 digits>/<30 digits>.json     written once, never changed
+    packs/<month>-<digest>.jsonl.xz                the same records, many in a file
+
+Two machines that write at once write other files, or the same ones: a merge of their folders is both together. So the folder
+can live in a git branch, and a race is settled by fetching and pushing again.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import lzma
+import os
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from tilegate.files import UsageError, write_text
+from tilegate.history.records import BrokenRecordError, Record, name_of, parse, text_of
+
+_MOST_BYTES = 64 << 20  # of one record, or one unpacked pack
+
+
+@dataclass(frozen=True)
+class Broken:
+    """A file that holds no record, and why. It is skipped, and named."""
+
+    path: str
+    reason: str
+
+
+@dataclass(frozen=True)
+class Store:
+    """A history's records.
+
+    Attributes:
+        folder: where they are.
+    """
+
+    folder: Path
+
+    def add(self, record: Record) -> bool:
+        """Keep a record; return whether it is new.
+
+        Raises:
+            UsageError: it cannot be written.
+            BrokenRecordError: it would not be read again.
+        """
+        text = text_of(record)
+        parse(text)
+        path = self._path(record["kind"], name_of(text))
+        if path.exists():
+            return False
+        write_text(path, text + "\n")
+        return True
+
+    def read(self) -> tuple[list[Record], list[Broken]]:
+        """Return all records, each once, in the order of their names, and the files that hold none.
+
+        A record whose content is not what its name says was changed or cut off, and is broken.
+
+        Raises:
+            UsageError: there is no such folder.
+        """
+        if not self.folder.is_dir():
+            raise UsageError(f"there is no history in {self.folder}; `tilegate history update` or `import` begins one")
+        found: dict[str, Record] = {}
+        broken: list[Broken] = []
+        for path, name, text in self._texts(broken):
+            try:
+                if name_of(text) != name:
+                    raise BrokenRecordError("its content is not what its name says: it was changed, or cut off")
+                found.setdefault(name, parse(text))
+            except BrokenRecordError as error:
+                broken.append(Broken(path, str(error)))
+        return [found[name] for name in sorted(found)], broken
+
+    def pack(self, month: str) -> int:
+        """Move loose records that were created up to a month into one pack; return how many.
+
+        Comparisons and observations say when they were created; the rest stays loose until a year's end would make it
+        worth it: they are few.
+
+        Args:
+            month: "2026-10"; records of that month and before.
+        """
+        texts: dict[str, Path] = {}
+        for kind in ("comparison", "observation", "versions"):
+            for path in sorted((self.folder / "records" / kind).glob("*/*.json")):
+                text = path.read_text(encoding="utf-8").rstrip("\n")
+                try:
+                    record = parse(text)
+                except BrokenRecordError:
+                    continue  # stays where it is, and is named by `read`
+                created = str(record.get("created", ""))
+                if (created[:7] <= month) if created else _written_by(path, month):
+                    texts[text] = path
+        if not texts:
+            return 0
+        content = "\n".join(sorted(texts)) + "\n"
+        digest = hashlib.sha256(content.encode()).hexdigest()[:16]
+        target = self.folder / "packs" / f"{month}-{digest}.jsonl.xz"
+        target.parent.mkdir(parents=True, exist_ok=True)
+        temporary = target.with_suffix(".tmp")
+        temporary.write_bytes(lzma.compress(content.encode(), preset=6))
+        os.replace(temporary, target)
+        for path in texts.values():  # after the pack is whole: whenever this is interrupted nothing is lost
+            path.unlink(missing_ok=True)
+        return len(texts)
+
+    def bytes(self) -> int:
+        """Return the size of all files."""
+        return sum(path.stat().st_size for path in self.folder.rglob("*") if path.is_file())
+
+    def _path(self, kind: str, name: str) -> Path:
+        return self.folder / "records" / kind / name[:2] / f"{name[2:]}.json"
+
+    def _texts(self, broken: list[Broken]) -> Iterator[tuple[str, str, str]]:
+        """Yield (place, name, text) of every record."""
+        for path in _files(self.folder / "records", "*/*/*.json"):
+            place = path.relative_to(self.folder).as_posix()
+            try:
+                if path.stat().st_size > _MOST_BYTES:
+                    raise OSError("too large")
+                text = path.read_text(encoding="utf-8")
+            except (OSError, UnicodeDecodeError) as error:
+                broken.append(Broken(place, f"cannot be read: {error}"))
+            else:
+                yield place, path.parent.name + path.stem, text.rstrip("\n")
+        for path in _files(self.folder / "packs", "*.jsonl.xz"):
+            place = path.relative_to(self.folder).as_posix()
+            try:
+                with lzma.open(path) as file:
+                    content = file.read(_MOST_BYTES + 1)
+                if len(content) > _MOST_BYTES:
+                    raise OSError("too large")
+                lines = content.decode().splitlines()
+            except (OSError, lzma.LZMAError, EOFError, UnicodeDecodeError) as error:
+                broken.append(Broken(place, f"cannot be read: {error}"))
+            else:
+                for number, line in enumerate(lines, 1):
+                    yield f"{place}:{number}", name_of(line), line
+
+
+def _files(folder: Path, pattern: str) -> Iterable[Path]:
+    return sorted(path for path in folder.glob(pattern) if path.is_file()) if folder.is_dir() else []
+
+
+def _written_by(path: Path, month: str) -> bool:
+    from datetime import UTC, datetime  # noqa: PLC0415
+
+    return datetime.fromtimestamp(path.stat().st_mtime, UTC).strftime("%Y-%m") <= month
