@@ -9,7 +9,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from tilekernels.backward import BackwardKernel, BackwardSpec, backward_kernel, padded_rows
+    from tilekernels.backward import BackwardKernel, BackwardSpec, FusedBackwardKernel, backward_kernel, padded_rows
     from tilekernels.backward_policy import BackwardTile, Blocks, backward_variants, choose_backward_tile
     from tilekernels.chips import CHIPS, Chip, chip_by_name, chip_of
     from tilekernels.compiler import CompilationError, LoweredKernel, lower
@@ -31,6 +31,7 @@ _EXPORTS = {
     "CompilationError": "compiler",
     "ForwardKernel": "forward",
     "ForwardSpec": "forward",
+    "FusedBackwardKernel": "backward",
     "Kernel": "handle",
     "LoweredKernel": "compiler",
     "POLICIES": "policy",
@@ -62,6 +63,7 @@ __all__ = [
     "CompilationError",
     "ForwardKernel",
     "ForwardSpec",
+    "FusedBackwardKernel",
     "Kernel",
     "LoweredKernel",
     "TileConfig",

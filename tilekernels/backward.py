@@ -6,7 +6,7 @@ import functools
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from tilekernels.backward_policy import ROW_PADDING, choose_backward_tile
+from tilekernels.backward_policy import FUSED, ROW_PADDING, choose_backward_tile
 from tilekernels.handle import Kernel, chip_at, resolve, shared
 from tilekernels.problem import AttentionProblem
 
@@ -80,6 +80,43 @@ class BackwardKernel(Kernel):
         return f"BackwardKernel({self.chip.arch} {self.spec.dtype} d{self.spec.head_dim} {mask} {tile})"
 
 
+class FusedBackwardKernel(Kernel):
+    """The three kernels of a backward pass that sums dQ by atomics (`kernels.attention_backward_fused`); tile: `Blocks`."""
+
+    module = "tilekernels.kernels.attention_backward_fused"
+    steps = ("attention_backward_rows", "attention_backward_fused", "attention_backward_cast")
+
+    def launch(  # noqa: PLR0917 - as `BackwardKernel.launch`
+        self,
+        q: torch.Tensor,
+        k: torch.Tensor,
+        v: torch.Tensor,
+        out: torch.Tensor,
+        grad: torch.Tensor,
+        lse: torch.Tensor,
+        stats: torch.Tensor,
+        sums: torch.Tensor,
+        dq: torch.Tensor,
+        dk: torch.Tensor,
+        dv: torch.Tensor,
+        softmax_scale: float,
+        grad_lse: torch.Tensor | None = None,
+    ) -> None:
+        """Enqueue the kernels, as `BackwardKernel.launch`; sums: as q, but float32; written."""
+        rows, fused, cast = self._compiled or self.compile()
+        rows(out, grad, lse, stats)
+        if grad_lse is not None:
+            stats[:, 1, :, : lse.shape[2]].sub_(grad_lse)
+        sums.zero_()
+        fused(q, k, v, grad, stats, sums, dk, dv, softmax_scale)
+        cast(sums, dq, softmax_scale)
+
+    def __repr__(self) -> str:
+        """Name chip, problem and tile."""
+        mask = "causal" if self.spec.causal else "full"
+        return f"FusedBackwardKernel({self.chip.arch} {self.spec.dtype} d{self.spec.head_dim} {mask} {self.tile})"
+
+
 def padded_rows(seqlen_q: int) -> int:
     """Rows of the statistics that a backward pass keeps for a sequence."""
     return -(-seqlen_q // ROW_PADDING) * ROW_PADDING
@@ -106,3 +143,18 @@ def _find(problem: AttentionProblem, policy: str, device: torch.device | str) ->
     chip = chip_at(device)
     spec = BackwardSpec(problem.head_dim, problem.dtype, problem.causal)
     return shared(BackwardKernel, chip, spec, choose_backward_tile(problem, chip, policy))
+
+
+@functools.lru_cache(maxsize=4096)
+def fused_kernel(problem: AttentionProblem, device: torch.device | str) -> FusedBackwardKernel | None:
+    """The kernels that sum dQ by atomics for a problem, where the table has them (`backward_policy.FUSED`).
+
+    Args:
+        problem: of the forward pass.
+        device: what `handle.resolve` gives.
+    """
+    chip = chip_at(device)
+    blocks = FUSED.get((chip.arch, problem.head_dim))
+    if blocks is None:
+        return None
+    return shared(FusedBackwardKernel, chip, BackwardSpec(problem.head_dim, problem.dtype, problem.causal), blocks)

@@ -127,6 +127,11 @@ BACKWARD_TILES: dict[tuple[str, int], tuple[Candidate, ...]] = {
 }
 """The first of each is what the policy `fixed` gives."""
 
+FUSED: dict[tuple[str, int], Blocks] = {}
+"""Where a call that does not insist on determinism sums dQ by atomics (`kernels.backward_fused`), by architecture and head
+dimension, and in which tile. Nowhere: it has run on a CPU only, and was compiled for sm_90; what it gains is not measured
+(scripts/proof/compare_backward.py --fused does that)."""
+
 
 def choose_backward_tile(problem: AttentionProblem, chip: Chip, policy: str = "adaptive") -> BackwardTile:
     """The tile that `policy` gives the backward pass of `problem` on `chip`. Pure: the same arguments, the same tile.
@@ -183,8 +188,12 @@ def shared_bytes(tile: BackwardTile, head_dim: int, dtype: str, chip: Chip) -> t
                 2 * held * head_dim * size + 2 * one + 2 * pairs * 4 + half + gradients + 2 * blocks.block_m * 4
             )
         elif chip.kind == "hip":
-            # Walked tiles lie there twice where they are read both ways. Of the keys' kernel, three of four at a time.
-            found.append((3 if of_keys else 2) * one)
+            # Walked tiles lie there twice where they are read both ways. Some share their memory in turns, but not with
+            # copies that are under way.
+            if chip.copies_into_lds:
+                found.append(4 * one + 2 * 4 * blocks.block_m if of_keys else 3 * one)
+            else:
+                found.append((3 if of_keys else 2) * one)
         else:
             rows = 2 * blocks.num_stages * 4 * blocks.block_m if of_keys else 0
             found.append(2 * held * head_dim * size + 2 * blocks.num_stages * one + rows)

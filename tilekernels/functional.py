@@ -44,6 +44,9 @@ def attention(
     first call for a head dimension, dtype, mask and tile compiles or loads it; `tilekernels.precompile` does that ahead
     of time). An input that is not contiguous, or not aligned to 16 bytes, is copied first, on the device.
 
+    Gradients of the output and of the LSE reach q, k and v, in their dtypes; sums are float32. A row that sees no key has
+    gradient 0. There are no second derivatives.
+
     Args:
         q: (batch, seqlen_q, heads, head_dim). float16 or bfloat16 on a GPU, float16 or float32 on the CPU.
         k: (batch, seqlen_k, kv_heads, head_dim), kv_heads dividing heads; dtype and device of q.
@@ -52,8 +55,9 @@ def attention(
         softmax_scale: a number from 2**-126 to 1e6; 1/sqrt(head_dim) when None.
         return_lse: return the log-sum-exp of each row as well.
         policy: "adaptive" picks the tile by the shape, "fixed" is the one-tile baseline.
-        deterministic: as in flash-attn: insist on gradients of the same bits every time. They always are; accepted so that
-            callers need not know.
+        deterministic: as in flash-attn: gradients of the same bits every time. torch.use_deterministic_algorithms asks for
+            it, too. Without it a GPU for which `backward_policy.FUSED` has a tile may sum dq by atomics, whose last bits
+            vary; at present none has, so the bits never vary.
 
     Returns:
         The output, (batch, seqlen_q, heads, head_dim), contiguous, in q's dtype; with `return_lse` also the natural
@@ -78,7 +82,7 @@ def attention(
 
         if not torch.compiler.is_compiling():  # the operator would wrap what it raises
             _problem(q, k, v, causal)
-        out, lse = attention_forward(q, k, v, causal, softmax_scale, policy)
+        out, lse = attention_forward(q, k, v, causal, softmax_scale, policy, deterministic)
     else:
         out, lse = run_forward(q, k, v, causal, softmax_scale, policy)
     return (out, lse) if return_lse else out

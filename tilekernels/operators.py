@@ -11,7 +11,7 @@ from typing import Any
 
 import torch
 
-from tilekernels.backward import backward_kernel, padded_rows
+from tilekernels.backward import backward_kernel, fused_kernel, padded_rows
 from tilekernels.functional import _problem, _ready, _scale, on_device, run_forward
 
 
@@ -23,14 +23,21 @@ def attention_forward(  # noqa: PLR0917 - an operator's arguments have an order
     causal: bool,
     softmax_scale: float | None,
     policy: str,
+    deterministic: bool,
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    """Return output and LSE, as `tilekernels.attention` does."""
+    """Return output and LSE, as `tilekernels.attention` does; `deterministic` is for the backward pass."""
     return run_forward(q, k, v, causal, softmax_scale, policy)
 
 
 @attention_forward.register_fake
 def _forward_shapes(  # noqa: PLR0917 - an operator's arguments have an order
-    q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, causal: bool, softmax_scale: float | None, policy: str
+    q: torch.Tensor,
+    k: torch.Tensor,
+    v: torch.Tensor,
+    causal: bool,
+    softmax_scale: float | None,
+    policy: str,
+    deterministic: bool,
 ) -> tuple[torch.Tensor, torch.Tensor]:
     batch, seqlen_q, heads, _ = q.shape
     return q.new_empty(q.shape), q.new_empty((batch, heads, seqlen_q), dtype=torch.float32)
@@ -48,12 +55,13 @@ def attention_backward(  # noqa: PLR0917 - an operator's arguments have an order
     causal: bool,
     softmax_scale: float | None,
     policy: str,
+    deterministic: bool,
 ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
     """Return the gradients of q, k and v.
 
     Args:
         grad, grad_lse: gradients of output and LSE; None for an LSE that nothing depends on.
-        q, k, v, causal, softmax_scale, policy: what the forward operator was given.
+        q, k, v, causal, softmax_scale, policy, deterministic: what the forward operator was given.
         out, lse: what it returned.
     """
     problem = _problem(q, k, v, causal)
@@ -63,10 +71,18 @@ def attention_backward(  # noqa: PLR0917 - an operator's arguments have an order
         for x in (dq, dk, dv):
             x.zero_()
         return dq, dk, dv
-    kernel = backward_kernel(problem, policy, q.device)
     stats = lse.new_empty((problem.batch, 2, problem.heads, padded_rows(problem.seqlen_q)))
+    given = [_ready(x) for x in (q, k, v, out, grad, lse)]
+    fused = None
+    if not (deterministic or torch.are_deterministic_algorithms_enabled()):
+        fused = fused_kernel(problem, q.device)
     with on_device(q.device):
-        kernel.launch(*(_ready(x) for x in (q, k, v, out, grad, lse)), stats, dq, dk, dv, scale, grad_lse)
+        if fused is not None:
+            sums = lse.new_empty(q.shape)
+            fused.launch(*given, stats, sums, dq, dk, dv, scale, grad_lse)
+        else:
+            kernel = backward_kernel(problem, policy, q.device)
+            kernel.launch(*given, stats, dq, dk, dv, scale, grad_lse)
     return dq, dk, dv
 
 
@@ -82,6 +98,7 @@ def _backward_shapes(  # noqa: PLR0917 - an operator's arguments have an order
     causal: bool,
     softmax_scale: float | None,
     policy: str,
+    deterministic: bool,
 ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
     return _like(q), _like(k), _like(v)
 
@@ -92,7 +109,7 @@ def _like(x: torch.Tensor) -> torch.Tensor:
 
 
 def _keep(ctx: Any, inputs: tuple[Any, ...], output: tuple[torch.Tensor, torch.Tensor]) -> None:
-    q, k, v, ctx.causal, ctx.softmax_scale, ctx.policy = inputs
+    q, k, v, *ctx.options = inputs
     ctx.save_for_backward(q, k, v, *output)
     ctx.set_materialize_grads(False)  # an LSE that nothing depends on costs nothing
 
@@ -101,10 +118,10 @@ def _differentiate(ctx: Any, grad: torch.Tensor | None, grad_lse: torch.Tensor |
     q, k, v, out, lse = ctx.saved_tensors
     if grad is None:
         if grad_lse is None:
-            return (None,) * 6
+            return (None,) * 7
         grad = torch.zeros_like(out)
-    grads = attention_backward(grad, grad_lse, q, k, v, out, lse, ctx.causal, ctx.softmax_scale, ctx.policy)
-    return (*grads, None, None, None)
+    grads = attention_backward(grad, grad_lse, q, k, v, out, lse, *ctx.options)
+    return (*grads, None, None, None, None)
 
 
 attention_forward.register_autograd(_differentiate, setup_context=_keep)

@@ -7,6 +7,7 @@ FlashAttention's benchmarks do, whatever a kernel executes.
     python scripts/proof/compare_backward.py                         # 2k to 32k, heads 28/4, head dimension 128, bfloat16
     python scripts/proof/compare_backward.py --heads 64 --kv-heads 8 --lengths 4096 8192 --json backward.json
     python scripts/proof/compare_backward.py --masks causal --tiles 64x128/256/2o:128x64/256/2o   # keys:queries
+    python scripts/proof/compare_backward.py --fused 64x128/256/2 64x128/256/2o                   # dQ by atomics
 """
 
 from __future__ import annotations
@@ -52,6 +53,9 @@ def main() -> int:
     parser.add_argument("--dtype", help="default: bfloat16 on a GPU, float32 on the CPU")
     parser.add_argument("--rounds", type=int, default=8, help="turns of each contender (default: 8)")
     parser.add_argument("--tiles", type=_tile, nargs="+", default=[], metavar="KEYS:QUERIES", help="also time these")
+    parser.add_argument(
+        "--fused", type=_blocks, nargs="+", default=[], metavar="BLOCKS", help="also time dQ by atomics"
+    )
     parser.add_argument("--seed", type=int, default=0, help="of the order of turns (default: 0)")
     parser.add_argument("--json", type=Path, help="also write times and environment to this file")
     args = parser.parse_args()
@@ -67,13 +71,20 @@ def main() -> int:
             print(f"measuring {mask}, length {length} …", file=sys.stderr, flush=True)
             shape = (args.batch, args.heads, args.kv_heads, length, length, args.head_dim, dtype, mask == "causal")
             work = BackwardWorkload(f"peers-{length}-{mask}", *shape, (target,), "full", "")
-            rows.append(_measure(work, target, args.tiles, rounds=args.rounds, order=order))
+            rows.append(_measure(work, target, args.tiles, args.fused, rounds=args.rounds, order=order))
         _print_table(rows, mask, args, dtype, target)
         found.append({"mask": mask, "rows": rows})
     if args.json:
         document = {"environment": describe(target), "arguments": vars(args), "dtype": dtype, "tables": found}
         args.json.write_text(json.dumps(document, indent=1, default=str) + "\n", encoding="utf-8")
     return 0
+
+
+def _blocks(text: str) -> tilekernels.Blocks:
+    try:
+        return tilekernels.Blocks.parse(text)
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(str(error)) from None
 
 
 def _tile(text: str) -> tilekernels.BackwardTile:
@@ -86,18 +97,31 @@ def _tile(text: str) -> tilekernels.BackwardTile:
 
 
 def _measure(
-    work: BackwardWorkload, target: str, tiles: list[tilekernels.BackwardTile], *, rounds: int, order: random.Random
+    work: BackwardWorkload,
+    target: str,
+    tiles: list[tilekernels.BackwardTile],
+    fused: list[tilekernels.Blocks],
+    *,
+    rounds: int,
+    order: random.Random,
 ) -> dict[str, Any]:
     device = "cpu" if target == "cpu" else "cuda"
     inputs = FAMILY.inputs(work, device, 0)
-    kernels = {f"tilekernels, {policy}": FAMILY.kernel(work, policy, device) for policy in FAMILY.policies}
+    kernels: dict[str, tilekernels.Kernel] = {
+        f"tilekernels, {policy}": FAMILY.kernel(work, policy, device) for policy in FAMILY.policies
+    }
     chosen = kernels["tilekernels, adaptive"]
     for tile in tiles:
         kernels[f"{tile.keys}:{tile.queries}"] = tilekernels.BackwardKernel(chosen.chip, chosen.spec, tile)
+    for blocks in fused:
+        kernels[f"atomics {blocks}"] = tilekernels.FusedBackwardKernel(chosen.chip, chosen.spec, blocks)
     launches, missing = {}, {}
     for name, kernel in kernels.items():
         kernel.compile()
         outputs = FAMILY.outputs(work, kernel, device)
+        if isinstance(kernel, tilekernels.FusedBackwardKernel):
+            stats = outputs.pop("Stats")
+            outputs = {"Stats": stats, "Sums": torch.empty_like(outputs["dQ"], dtype=torch.float32), **outputs}
         launches[name] = _ours(kernel, work, inputs, outputs)
         launches[name]()
         _check(name, work, inputs, outputs)
@@ -115,7 +139,7 @@ def _measure(
 
 
 def _ours(
-    kernel: tilekernels.BackwardKernel, work: BackwardWorkload, inputs: Tensors, outputs: Tensors
+    kernel: tilekernels.Kernel, work: BackwardWorkload, inputs: Tensors, outputs: Tensors
 ) -> Callable[[], object]:
     scale = work.head_dim**-0.5
     return lambda: kernel.launch(*inputs.values(), *outputs.values(), scale)

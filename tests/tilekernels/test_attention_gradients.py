@@ -10,8 +10,8 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from benchmarks import reference_backward
-from tilekernels import attention
-from tilekernels.backward import padded_rows
+from tilekernels import attention, backward_policy
+from tilekernels.backward import BackwardKernel, FusedBackwardKernel, fused_kernel, padded_rows
 
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
 DTYPES = [torch.float32] if DEVICE == "cpu" else [torch.float16, torch.bfloat16]
@@ -116,6 +116,36 @@ def test_fifty_backward_passes_give_the_same_bits(deterministic: bool) -> None:
         assert all(torch.equal(x, y) for x, y in zip(first, again, strict=True))
 
 
+@pytest.mark.skipif(DEVICE != "cpu", reason="the tile is a CPU's")
+@pytest.mark.parametrize("causal", [False, True])
+def test_a_pass_with_atomics_is_right_and_not_for_those_who_insist(
+    causal: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(backward_policy.FUSED, ("cpu", 64), backward_policy.Blocks(32, 32, 1))
+    fused_kernel.cache_clear()
+    launched = []
+    for family in (BackwardKernel, FusedBackwardKernel):
+        launch = family.launch
+        monkeypatch.setattr(
+            family, "launch", lambda self, *a, launch=launch: (launched.append(type(self)), launch(self, *a))
+        )
+    for shape in ((2, 6, 2, 70, 131, 64), (1, 2, 1, 90, 33, 64)):
+        q, k, v, grad = draw(shape)
+        out, lse = attention(q, k, v, causal=causal, return_lse=True)
+        grad_lse = torch.randn_like(lse)
+        gradients = torch.autograd.grad((out, lse), (q, k, v), (grad, grad_lse))
+        check(q, k, v, grad, gradients, causal=causal, grad_lse=grad_lse)
+    torch.autograd.grad(attention(q, k, v, causal=causal, deterministic=True), q, grad)
+    out = attention(q, k, v, causal=causal)
+    torch.use_deterministic_algorithms(True)
+    try:
+        torch.autograd.grad(out, q, grad)
+    finally:
+        torch.use_deterministic_algorithms(False)
+        fused_kernel.cache_clear()
+    assert launched == [FusedBackwardKernel] * 2 + [BackwardKernel] * 2
+
+
 def test_extreme_scores_do_not_overflow() -> None:
     q, k, v, grad = draw((1, 2, 1, 40, 47, 64))
     with torch.no_grad():
@@ -164,17 +194,17 @@ def test_the_operators_keep_torchs_contract() -> None:
     from tilekernels import operators
 
     q, k, v, grad = draw((1, 2, 1, 8, 9, 64))
-    torch.library.opcheck(operators.attention_forward, (q, k, v, True, None, "adaptive"))
+    torch.library.opcheck(operators.attention_forward, (q, k, v, True, None, "adaptive", False))
     with torch.no_grad():
-        out, lse = operators.attention_forward(q, k, v, True, None, "adaptive")
+        out, lse = operators.attention_forward(q, k, v, True, None, "adaptive", False)
         torch.library.opcheck(
             operators.attention_backward,
-            (grad, None, q, k, v, out, lse, True, None, "adaptive"),
+            (grad, None, q, k, v, out, lse, True, None, "adaptive", False),
             test_utils="test_schema",
         )
         torch.library.opcheck(
             operators.attention_backward,
-            (grad, None, q, k, v, out, lse, True, None, "adaptive"),
+            (grad, None, q, k, v, out, lse, True, None, "adaptive", False),
             test_utils="test_faketensor",
         )
 

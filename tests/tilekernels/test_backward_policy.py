@@ -9,7 +9,7 @@ from problem_strategies import chips, problems
 
 from benchmarks.families.backward import WORKLOADS
 from benchmarks.problems import problem as problem_of
-from tilekernels.backward import BackwardKernel, BackwardSpec, backward_kernel
+from tilekernels.backward import BackwardKernel, BackwardSpec, FusedBackwardKernel, backward_kernel
 from tilekernels.backward_policy import (
     BackwardTile,
     Blocks,
@@ -57,7 +57,7 @@ def test_long_sequences_get_large_tiles_and_short_ones_fill_the_chip(arch: str) 
 def lowered() -> list[BackwardKernel]:
     """A kernel of each tile: the quick half of what `tilegate isa` looks at."""
     found = {}
-    for arch in ("gfx942", "sm_90"):
+    for arch in ("gfx942", "gfx950", "sm_90"):
         for tile in backward_variants(CHIPS[arch], 128, "bfloat16"):
             found[arch, tile] = BackwardKernel(CHIPS[arch], BackwardSpec(128, "bfloat16", True), tile)
     return list(found.values())
@@ -84,6 +84,15 @@ def test_hopper_leaves_every_load_of_the_loop_to_the_warps_that_only_load() -> N
         producer, consumer = made.source.split("warpgroup_reg_dealloc", 1)[1].split("warpgroup_reg_alloc", 1)
         assert "tma_load" in producer
         assert "tma_load" not in consumer
+
+
+@pytest.mark.parametrize("blocks", ["64x128/256/2", "64x128/256/2o"])
+def test_hopper_sums_by_the_tensor_memory_accelerator(blocks: str) -> None:
+    spec = BackwardSpec(128, "bfloat16", True)
+    rows, fused, cast = FusedBackwardKernel(CHIPS["sm_90"], spec, Blocks.parse(blocks)).artifacts()
+    assert "tma_store_add" in fused.source
+    assert fused.launch["dynamic_shared_bytes"] <= CHIPS["sm_90"].lds_bytes
+    assert rows.launch["block"] == cast.launch["block"] == [256, 1, 1]
 
 
 @pytest.mark.parametrize(
