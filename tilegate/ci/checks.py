@@ -19,7 +19,7 @@ from tilegate.ci.binding import Bound
 from tilegate.files import UsageError
 from tilegate.isa import compare
 from tilegate.isa.survey import Survey
-from tilegate.judging import judge, noise, waivers
+from tilegate.judging import judge, noise_file, waivers
 from tilegate.judging.noise import NoiseProfile
 from tilegate.schemas.samples import Samples, SideName, Target, Tier
 from tilegate.schemas.verdict import Verdict
@@ -250,7 +250,7 @@ def _noise(samples: Samples, profiles: Sequence[str], today: datetime.date) -> t
     cited = samples.get("noise_profile", {}).get("digest")
     text = next((text for text in profiles if hashlib.sha256(text.encode()).hexdigest() == cited), profiles[0])
     try:
-        return noise.parse(text, "of the nightly calibration", samples["environment"], today), ""
+        return noise_file.parse(text, "of the nightly calibration", samples["environment"], today), ""
     except UsageError as error:
         reason = str(error)
     except (KeyError, TypeError, AttributeError):

@@ -27,7 +27,7 @@ _NOISE = "noise"  # the folder of noise profiles
 _MACHINE = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,60}")
 _SUITE = Path("benchmarks.json")  # in which asv describes the benchmarks
 _NOISE_SCHEMA = (
-    "tilegate-noise/1"  # tilegate.judging.noise, which imports numpy, has the same; a test holds them together
+    "tilegate-noise/1"  # tilegate.judging.noise_file, which imports numpy, has the same; a test holds them together
 )
 _MOST_FILES = 10_000
 _MOST_BYTES = 64 * 2**20

@@ -27,7 +27,7 @@ from rich.table import Table
 from tilegate import files, invocation
 from tilegate.config import GateConfig, load_config
 from tilegate.files import UsageError
-from tilegate.judging import noise
+from tilegate.judging import noise, noise_file
 from tilegate.judging.measured import of_turns
 from tilegate.judging.noise import CaseNoise, Needs
 from tilegate.measuring import device_lock, duet, environment, layout, rounds, trees
@@ -362,8 +362,8 @@ def _written(calibration: _Calibration, out: Path, *, as_json: bool) -> int:
         return EXIT_NOTHING
     wanted = {name: noise.needs(found, calibration.config.for_case(name)) for name, found in known.items()}
     created = datetime.now(UTC).isoformat(timespec="seconds")
-    document = noise.to_document(created, calibration.partial["environment"], known, wanted, alike)
-    files.check(document, noise.SCHEMA_FILE)
+    document = noise_file.to_document(created, calibration.partial["environment"], known, wanted, alike)
+    files.check(document, noise_file.SCHEMA_FILE)
     files.write_json(out, document)
     calibration.path.unlink(missing_ok=True)
     shutil.rmtree(calibration.logs, ignore_errors=True)

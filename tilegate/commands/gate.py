@@ -19,7 +19,7 @@ from tilegate import files, invocation
 from tilegate.config import GateConfig, load_config, to_dict
 from tilegate.emulate import explain, gating
 from tilegate.files import UsageError
-from tilegate.judging import judge, noise, waivers
+from tilegate.judging import judge, noise_file, waivers
 from tilegate.judging.noise import NoiseProfile
 from tilegate.judging.waivers import Waiver
 from tilegate.measuring import causes, device_lock, duet, environment, inspection, rounds, samples, trees
@@ -110,7 +110,7 @@ class Comparison:
             "asked": self.asked or {"emulate": self.emulate},
         }
         if self.noise is not None:
-            described["noise_profile"] = noise.to_samples(self.noise, list(self.noise.cases))
+            described["noise_profile"] = noise_file.to_samples(self.noise, list(self.noise.cases))
         return described
 
 
@@ -315,7 +315,7 @@ def _noise_profile(
     """
     today = datetime.now(UTC).date()
     if path is not None:
-        return noise.load(path, described, today)
+        return noise_file.load(path, described, today)
     if config.noise_profile is None:
         return None
     text = trees.file_if_any(repository, base, config.noise_profile)
@@ -323,7 +323,7 @@ def _noise_profile(
         raise UsageError(
             f"base {base.rev} has no {config.noise_profile}, which its [tool.tilegate] names as noise_profile"
         )
-    return noise.parse(text, f"{config.noise_profile} of {base.rev}", described, today)
+    return noise_file.parse(text, f"{config.noise_profile} of {base.rev}", described, today)
 
 
 def _measure(

@@ -12,7 +12,7 @@ from typing import Any
 from tilegate import files
 from tilegate.config import load_config
 from tilegate.judging import judge as judging
-from tilegate.judging import noise, waivers
+from tilegate.judging import noise_file, waivers
 from tilegate.showing import report, terminal
 
 _DESCRIPTION = """\
@@ -72,7 +72,7 @@ def run(args: argparse.Namespace) -> int:
     samples = files.load_samples(args.samples)
     profile = None
     if args.noise_profile is not None:
-        profile = noise.load(args.noise_profile, samples["environment"], judging.day_of(samples))
+        profile = noise_file.load(args.noise_profile, samples["environment"], judging.day_of(samples))
     verdict = judging.judge(samples, config, profile=profile, **_replaced_waivers(args))
     if args.out is not None:
         files.write_json(args.out / "verdict.json", verdict)

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 
 from tilegate.config import GateConfig
-from tilegate.judging import decision, noise, stats
+from tilegate.judging import decision, noise, noise_file, stats
 from tilegate.judging.decision import DONE, Step
 from tilegate.judging.measured import Measured, UnsoundError, measured
 from tilegate.judging.noise import NoiseProfile
@@ -76,7 +76,7 @@ def _confirmed(samples: Samples, terms: Mapping[str, Terms]) -> Iterator[tuple[l
 
 def profile_of(samples: Samples) -> NoiseProfile | None:
     """Return the noise profile that the samples carry, or None."""
-    return noise.from_samples(samples["noise_profile"]) if "noise_profile" in samples else None
+    return noise_file.from_samples(samples["noise_profile"]) if "noise_profile" in samples else None
 
 
 def next_step(case: Case, terms: Terms | GateConfig, *, target: Target, suspects: int = 1) -> Step:

@@ -13,7 +13,7 @@ from change import CASE
 
 from tilegate.ci import history, publish, site, triage
 from tilegate.files import UsageError
-from tilegate.judging import judge, noise
+from tilegate.judging import judge, noise_file
 
 ASSETS = Path(__file__).parents[3] / ".github" / "site" / "node_modules"
 COMMIT = "abcdef12" + "0" * 32
@@ -150,7 +150,7 @@ def test_a_noise_profile_is_nothing_that_asv_would_read(tmp_path):
     path.write_text(json.dumps(NOISE))
     (path.parent / "machine.json").write_text('{"machine": "x", "version": 1}')
     assert list(iter_results_paths(str(tmp_path))) == []
-    assert publish._NOISE_SCHEMA == noise.SCHEMA
+    assert publish._NOISE_SCHEMA == noise_file.SCHEMA
 
 
 def test_commits_without_results_are_found_oldest_first(project, tmp_path):

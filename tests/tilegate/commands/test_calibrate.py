@@ -18,7 +18,7 @@ import toy_repository
 
 import tilegate
 from tilegate import cli, files
-from tilegate.judging import noise
+from tilegate.judging import noise_file
 from tilegate.measuring import environment
 
 pytestmark = pytest.mark.usefixtures("toy_surroundings")
@@ -129,7 +129,7 @@ def test_a_profile_of_another_machine_is_refused_before_anything_is_measured(toy
 
     document["environment"] = environment.describe("cpu")
     document["created"] = (
-        datetime.date.today() - datetime.timedelta(days=noise.MOST_DAYS + 2)
+        datetime.date.today() - datetime.timedelta(days=noise_file.MOST_DAYS + 2)
     ).isoformat() + "T00:00:00"
     (tmp_path / "old.json").write_text(json.dumps(document))
     outcome = toy.gate("base", "HEAD", "--noise-profile", str(tmp_path / "old.json"))

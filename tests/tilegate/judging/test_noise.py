@@ -11,7 +11,7 @@ import pytest
 from tilegate import files
 from tilegate.config import Bias, GateConfig
 from tilegate.files import UsageError
-from tilegate.judging import decision, noise
+from tilegate.judging import decision, noise, noise_file
 from tilegate.judging.decision import Outcome, Replicate
 from tilegate.judging.noise import CaseNoise, Needs, Turn
 
@@ -172,7 +172,7 @@ def test_the_share_of_the_layout_is_what_is_not_there_between_processes_laid_out
 
 
 def text(**changed):
-    document = noise.to_document(
+    document = noise_file.to_document(
         "2026-11-20T10:00:00+00:00",
         ENVIRONMENT,
         {"sums.Total.latency_total(1000)": case()},
@@ -183,14 +183,14 @@ def text(**changed):
 
 
 def parse(content, environment=ENVIRONMENT, today=TODAY):
-    return noise.parse(content, "noise.json", environment, today)
+    return noise_file.parse(content, "noise.json", environment, today)
 
 
 def test_a_profile_survives_its_file_and_the_samples():
     profile = parse(text())
     assert profile.cases == {"sums.Total.latency_total(1000)": case()}
-    kept = json.loads(json.dumps(noise.to_samples(profile, list(profile.cases))))
-    again = noise.from_samples(kept)
+    kept = json.loads(json.dumps(noise_file.to_samples(profile, list(profile.cases))))
+    again = noise_file.from_samples(kept)
     assert (again.cases, again.digest, again.created) == (profile.cases, profile.digest, profile.created)
     schema = files.load_schema("samples-1.json")
     assert set(kept) == set(schema["properties"]["noise_profile"]["required"])
@@ -261,7 +261,7 @@ def test_a_corrupt_profile_is_refused_with_what_to_do(content):
 
 def test_a_missing_profile_is_refused(tmp_path):
     with pytest.raises(UsageError, match=r"cannot read the noise profile .*tilegate calibrate"):
-        noise.load(tmp_path / "none.json", ENVIRONMENT, TODAY)
+        noise_file.load(tmp_path / "none.json", ENVIRONMENT, TODAY)
     (tmp_path / "binary.json").write_bytes(b"\xff\xfe")
     with pytest.raises(UsageError, match="cannot read the noise profile"):
-        noise.load(tmp_path / "binary.json", ENVIRONMENT, TODAY)
+        noise_file.load(tmp_path / "binary.json", ENVIRONMENT, TODAY)
