@@ -63,7 +63,7 @@ def run(args: argparse.Namespace) -> int:
         raise UsageError("--base and --head go together")
     material = Material(
         _repro(args.repro),
-        _document(args.gate, "verdict.json"),
+        None if args.gate is None else files.load_verdict(_path(args.gate, "verdict.json")),
         _document(args.profile, "profile.json"),
         tuple(_needed(folder, "isa.json") for folder in args.isa),
         _log(args.repo, args.base, args.head) if args.base else (),
@@ -109,10 +109,15 @@ def _document(folder: Path | None, name: str) -> Mapping[str, Any] | None:
     return None if folder is None else _needed(folder, name)
 
 
-def _needed(folder: Path, name: str) -> Mapping[str, Any]:
+def _path(folder: Path, name: str) -> Path:
     path = folder if folder.is_file() else folder / name
     if not path.is_file():
         raise UsageError(f"{folder} has no {name}; is it the folder that the command wrote?")
+    return path
+
+
+def _needed(folder: Path, name: str) -> Mapping[str, Any]:
+    path = _path(folder, name)
     document = files.load_json(path)
     if not isinstance(document, dict):
         raise UsageError(f"{path} is not what tilegate wrote")

@@ -9,6 +9,7 @@ from typing import Any
 
 from tilegate.evidence.upstream import lengths_and_times
 from tilegate.judging.roofline import Peak, peak_of
+from tilegate.schemas.verdict import Verdict
 
 INSTALL = "pip install 'tilekernels[report]'"
 _COLOURS = {"base": "#0072B2", "head": "#D55E00"}  # Okabe and Ito: told apart without colour vision, and by their marks
@@ -47,7 +48,7 @@ def lengths(results: Mapping[str, Any], stem: Path) -> list[Path]:
     return _save(figure, stem)
 
 
-def roofline(verdict: Mapping[str, Any], stem: Path) -> list[Path]:
+def roofline(verdict: Verdict, stem: Path) -> list[Path]:
     """Draw each timed case of a verdict under its device's roofline; nothing if the chip's peaks or the work are not known.
 
     Args:
@@ -72,11 +73,11 @@ def _title(peak: Peak) -> str:
     return f"{peak.device}: bounds of the fastest number format and of memory"
 
 
-def _points(verdict: Mapping[str, Any]) -> Sequence[tuple[str, float, float]]:
+def _points(verdict: Verdict) -> Sequence[tuple[str, float, float]]:
     return [
-        (name, case["work"]["flops"] / case["work"]["bytes"], case["work"]["flops"] / case["head_seconds"] / 1e12)
+        (name, work["flops"] / work["bytes"], work["flops"] / case["head_seconds"] / 1e12)
         for name, case in verdict["cases"].items()
-        if case["head_seconds"] and {"flops", "bytes"} <= case.get("work", {}).keys()
+        if case["head_seconds"] and (work := case.get("work")) and "flops" in work and "bytes" in work
     ]
 
 

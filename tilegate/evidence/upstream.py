@@ -11,6 +11,8 @@ from typing import Any
 
 from tilegate.evidence import environment, profile_table, repro
 from tilegate.protocol import JSON
+from tilegate.schemas.samples import SideName
+from tilegate.schemas.verdict import Verdict
 from tilegate.showing.markup import block, change, code, duration, prose
 
 KINDS = ("pr", "issue", "release")
@@ -32,7 +34,7 @@ class Material:
     """
 
     repro: Mapping[str, Any] | None = None
-    verdict: Mapping[str, Any] | None = None
+    verdict: Verdict | None = None
     profile: Mapping[str, Any] | None = None
     isa: tuple[Mapping[str, Any], ...] = ()
     log: tuple[str, ...] = ()
@@ -64,10 +66,11 @@ def disagreement(material: Material) -> str | None:
         return "they were measured on different devices: " + ", ".join(
             f"{name} on {on}" for name, on in devices.items()
         )
-    for role in ("base", "head"):
+    sides: tuple[SideName, ...] = ("base", "head")
+    for role in sides:
         commits = {
             "repro": (material.repro or {"settings": {"revisions": {}}})["settings"]["revisions"].get(role),
-            "gate": (material.verdict or {}).get(role, {}).get("commit"),
+            "gate": None if material.verdict is None else material.verdict[role]["commit"],
             "profile": (material.profile or {}).get(role, {}).get("revision", {}).get("commit"),
         }
         known = {name: commit[:12] for name, commit in commits.items() if commit and not commit.startswith("worktree")}
@@ -129,7 +132,7 @@ def _cause(material: Material) -> Iterator[str]:
     about = None if material.repro is None else material.repro["settings"]["case"]
     causes = [
         (name, line)
-        for name, case in (material.verdict or {"cases": {}})["cases"].items()
+        for name, case in ({} if material.verdict is None else material.verdict["cases"]).items()
         if about in (None, name)
         for line in case.get("cause", [])[:_MOST_LINES]
     ]
@@ -166,7 +169,7 @@ def _cases(material: Material) -> Iterator[str]:
     timed = {
         name: case for name, case in verdict["cases"].items() if case["ratio"] is not None and case["role"] == "gated"
     }
-    worst = sorted(timed.items(), key=lambda item: -item[1]["ratio"])
+    worst = sorted(timed.items(), key=lambda item: -(item[1]["ratio"] or 0.0))
     if worst:
         lines = ["| case | verdict | before | after | change | 95 % or wider |", "|---|---|--:|--:|--:|---|"]
         for name, case in worst[:_MOST_CASES]:
@@ -252,7 +255,7 @@ def _how(material: Material) -> Iterator[str]:
         yield "With the folder beside this report; it needs torch and tilelang alone:"
         yield block(f"python repro.py --lengths {lengths}", "sh")
     elif material.verdict is not None:
-        base, head = (material.verdict[side]["commit"] or material.verdict[side]["rev"] for side in ("base", "head"))
+        base, head = (side["commit"] or side["rev"] for side in (material.verdict["base"], material.verdict["head"]))
         yield block(f"tilegate gate --base {base} --head {head} --tier {material.verdict['tier']}", "sh")
     else:
         yield _missing("a command", "tilegate repro CASE, or tilegate gate")
