@@ -103,7 +103,7 @@ def test_the_readme_shows_what_was_seen(written):
         (["repro", "adaptive"], "cases match"),
         (["repro", "adaptive", "--lengths", "0"], "no list of lengths"),
         (["repro", "adaptive", "--rounds", "0"], "at least one launch"),
-        (["repro", "("], "not a regular expression"),
+        (["repro", "*("], "not a regular expression"),
     ],
 )
 def test_a_wrong_call_is_refused(arguments, said, capsys):
