@@ -75,7 +75,8 @@ class Network:
     Attributes:
         levels: by version, ln relative to the first version of its component.
         component: by version; between components nothing is known.
-        flagged: edges that contradict the others, with how many standard errors they are off.
+        flagged: edges that contradict the others, with how many standard errors they are off; they do not count.
+        disputed: edges that count although one of them or of the flagged is wrong, and nothing says which.
         edges: those that count, with the cards' variance in their errors.
         card_spread: standard deviation between cards, in log ratio; 0 if it cannot be told from none.
     """
@@ -83,6 +84,7 @@ class Network:
     levels: Mapping[str, float]
     component: Mapping[str, int]
     flagged: tuple[tuple[Edge, float], ...]
+    disputed: tuple[Edge, ...]
     edges: tuple[Edge, ...]
     card_spread: float
     _index: Mapping[str, int] = field(repr=False, default_factory=dict)
@@ -134,7 +136,7 @@ def solve(versions: Sequence[str], edges: Iterable[Edge]) -> Network:
     index = {name: place for place, name in enumerate(names)}
     spread = card_spread(given)
     kept = [replace(edge, error=math.hypot(edge.error, spread)) for edge in given]
-    kept, flagged = _without_contradictions(index, kept)
+    kept, flagged, disputed = _without_contradictions(index, kept)
     solver = _Solver.of(len(names), index, kept)
     levels = solver.levels if solver is not None else np.zeros(len(names))
     component = solver.component if solver is not None else np.arange(len(names))
@@ -145,6 +147,7 @@ def solve(versions: Sequence[str], edges: Iterable[Edge]) -> Network:
         {name: float(levels[place]) - first[int(component[place])] for name, place in index.items()},
         {name: int(component[place]) for name, place in index.items()},
         tuple(flagged),
+        tuple(disputed),
         tuple(kept),
         spread,
         index,
@@ -269,15 +272,18 @@ class _Solver:
 
 def _without_contradictions(
     index: Mapping[str, int], edges: Sequence[Edge]
-) -> tuple[list[Edge], list[tuple[Edge, float]]]:
+) -> tuple[list[Edge], list[tuple[Edge, float]], list[Edge]]:
     """Leave out, one after the other, the edge that the rest contradicts most, while one is beyond what chance allows.
 
     An edge is held against what all others say of its two versions: y - x of the rest, over the root of both variances. An
-    edge that closes no cycle is contradicted by nothing, and stays. Two edges alone that disagree are both right or both
-    wrong: then both are flagged, since nothing says which it is.
+    edge that closes no cycle is contradicted by nothing, and stays. In a lone cycle all edges are off alike, and nothing says
+    which of them is wrong: the one that spans most versions is left out, since each of the others is the only word on its own
+    two, and the rest of the cycle is disputed until another comparison decides. Comparisons of the same two versions that
+    disagree, and no third, are all left out.
     """
     kept = list(edges)
     flagged: list[tuple[Edge, float]] = []
+    disputed: list[Edge] = []
     while len(kept) > 1:
         solver = _Solver.of(len(index), index, kept)
         assert solver is not None  # noqa: S101 - there are edges
@@ -290,11 +296,14 @@ def _without_contradictions(
         worst = int(np.argmin(chance))
         if chance[worst] * checked.sum() > FALSE_FLAGS:
             break
-        same = np.flatnonzero(checked & np.isclose(np.abs(off), abs(off[worst]), rtol=1e-6))
-        for place in sorted(map(int, same), reverse=True):
+        alike = [int(place) for place in np.flatnonzero(checked & np.isclose(np.abs(off), abs(off[worst]), rtol=1e-6))]
+        spans = {place: abs(index[kept[place].head] - index[kept[place].base]) for place in alike}
+        dropped = [place for place in alike if spans[place] == max(spans.values())] if len(alike) > 1 else alike
+        disputed += [kept[place] for place in alike if place not in dropped]
+        for place in sorted(dropped, reverse=True):
             flagged.append((kept[place], float(off[place])))
             del kept[place]
-    return kept, flagged
+    return kept, flagged, [edge for edge in disputed if edge in kept]
 
 
 def _studentised(solver: _Solver, index: Mapping[str, int], edges: Sequence[Edge]) -> NDArray[np.float64]:

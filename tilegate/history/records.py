@@ -146,6 +146,9 @@ def parse(text: str) -> Record:
     for key, fits in _FIELDS[record["kind"]].items():
         if not fits(record.get(key)):
             raise BrokenRecordError(f"{key} is missing or makes no sense")
+    for key, fits in _OPTIONAL.items():
+        if key in record and not fits(record[key]):
+            raise BrokenRecordError(f"{key} makes no sense")
     return record  # type: ignore[return-value]
 
 
@@ -199,6 +202,13 @@ def _mapping(value: object) -> bool:
 def _state(value: object) -> bool:
     return value in ("triage", "alias", "release")
 
+
+_OPTIONAL: Mapping[str, Callable[[object], bool]] = {
+    "state": lambda value: value in STATES,
+    **dict.fromkeys(("owner", "note", "expires"), _any_text),
+    "to": _text,
+    "cause": _texts,
+}
 
 _FIELDS: Mapping[str, Mapping[str, Callable[[object], bool]]] = {
     "commit": {"sha": _text, "parents": _texts, "author": _any_text, "subject": _any_text, "date": _text},

@@ -12,7 +12,7 @@ from __future__ import annotations
 import hashlib
 import lzma
 import os
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -79,22 +79,22 @@ class Store:
     def pack(self, month: str) -> int:
         """Move loose records that were created up to a month into one pack; return how many.
 
-        Comparisons and observations say when they were created; the rest stays loose until a year's end would make it
-        worth it: they are few.
+        Comparisons and observations say when they were created; code versions are of their commit's month. The rest, of which
+        there is little, stays loose. A broken file is never packed.
 
         Args:
             month: "2026-10"; records of that month and before.
         """
         texts: dict[str, Path] = {}
+        dates = {record["sha"]: record["date"] for record in self.read()[0] if record["kind"] == "commit"}
         for kind in ("comparison", "observation", "versions"):
             for path in sorted((self.folder / "records" / kind).glob("*/*.json")):
-                text = path.read_text(encoding="utf-8").rstrip("\n")
                 try:
+                    text = path.read_text(encoding="utf-8").rstrip("\n")
                     record = parse(text)
-                except BrokenRecordError:
+                except (OSError, UnicodeDecodeError, BrokenRecordError):
                     continue  # stays where it is, and is named by `read`
-                created = str(record.get("created", ""))
-                if (created[:7] <= month) if created else _written_by(path, month):
+                if name_of(text) == path.parent.name + path.stem and _month_of(record, dates) <= month:
                     texts[text] = path
         if not texts:
             return 0
@@ -147,7 +147,8 @@ def _files(folder: Path, pattern: str) -> Iterable[Path]:
     return sorted(path for path in folder.glob(pattern) if path.is_file()) if folder.is_dir() else []
 
 
-def _written_by(path: Path, month: str) -> bool:
-    from datetime import UTC, datetime  # noqa: PLC0415
-
-    return datetime.fromtimestamp(path.stat().st_mtime, UTC).strftime("%Y-%m") <= month
+def _month_of(record: Record, dates: Mapping[str, str]) -> str:
+    """Return the month of a record; one that sorts after all others where nothing says."""
+    if record["kind"] == "versions":
+        return dates.get(record["commit"], "9999-99")[:7]
+    return str(record.get("created", "9999-99"))[:7]

@@ -148,6 +148,18 @@ def test_two_edges_that_disagree_and_no_third_are_both_flagged():
     assert found.contrast("0", "1") is None
 
 
+def test_a_bad_anchor_does_not_erase_the_chain():
+    """MikkoParkkola/mcp-gateway 615."""
+    chain_alone = [edge(i, i + 1, 0.0) for i in range(10)]
+    found = solve(names(11), [*chain_alone, edge(0, 10, 0.05, name="anchor")])
+    assert [each.name for each, _ in found.flagged] == ["anchor"]
+    assert len(found.disputed) == 10  # one of these may be the wrong one
+    assert found.contrast("0", "1").error == pytest.approx(0.001)
+    decided = solve(names(11), [*chain_alone, edge(0, 10, 0.05, name="anchor"), edge(0, 10, 0.0)])
+    assert [each.name for each, _ in decided.flagged] == ["anchor"]
+    assert not decided.disputed
+
+
 def test_a_bridge_is_contradicted_by_nothing():
     assert not solve(names(3), [edge(0, 1, 0.5), edge(1, 2, -0.3)]).flagged
 

@@ -216,3 +216,24 @@ def test_two_writers_never_conflict_and_packing_loses_nothing(tmp_path):
     assert not list((tmp_path / "one/records/comparison").glob("*/*.json"))
     assert one.read() == before
     assert one.pack("2199-12") == 0
+
+
+def test_packing_launders_nothing(tmp_path):
+    store = Store(tmp_path)
+    store.add(commit("a", date="2026-01-05"))
+    store.add(code("a", "x"))
+    store.add(comparison("x", "y", 0.01))
+    (path,) = (tmp_path / "records/comparison").glob("*/*.json")
+    path.write_text(path.read_text().replace("0.01", "0.02"))
+    (tmp_path / "records/comparison/ab").mkdir(parents=True)
+    (tmp_path / "records/comparison/ab/bytes.json").write_bytes(b"\xff\xfe")
+    before = store.read()
+    assert len(before[1]) == 2
+    assert store.pack("2026-01") == 1  # the versions, by their commit's month
+    assert store.read() == before
+
+
+@pytest.mark.parametrize("more", [{"state": "nonsense"}, {"expires": 3}, {"to": ""}])
+def test_optional_fields_are_checked_too(more):
+    with pytest.raises(BrokenRecordError):
+        records.parse(json.dumps(event("triage", "id", **more)))
