@@ -107,6 +107,7 @@ def precompile(
     policies: Iterable[str] = ("adaptive",),
     device: torch.device | str | None = None,
     *,
+    backward: bool = False,
     progress: bool = True,
 ) -> None:
     """Compile every kernel that these problems need, in parallel, with a progress bar on stderr.
@@ -115,12 +116,20 @@ def precompile(
         problems: as for `forward_kernel`; many may share a kernel.
         policies: which policies' kernels.
         device: as for `forward_kernel`.
+        backward: also what their gradients need.
         progress: show the progress bar; it appears only if there is something to compile.
 
     Raises:
         CompilationError: some did not compile; names them. The others did.
         TypeError, ValueError: as `forward_kernel`.
     """
+    from tilekernels.backward import backward_kernel, fused_kernel  # noqa: PLC0415 - who infers needs neither
+
     policies = tuple(policies)
-    kernels = [forward_kernel(problem, policy, device) for problem in problems for policy in policies]
+    wanted = [(problem, policy) for problem in problems for policy in policies]
+    kernels: list[Kernel] = [forward_kernel(problem, policy, device) for problem, policy in wanted]
+    if backward:
+        kernels += [backward_kernel(problem, policy, device) for problem, policy in wanted]
+        fused = [fused_kernel(problem, resolve(device)) for problem, _ in wanted]
+        kernels += [kernel for kernel in fused if kernel is not None]
     compile_kernels(kernels, progress=progress)

@@ -10,8 +10,8 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from benchmarks import reference_backward
-from tilekernels import attention, backward_policy
-from tilekernels.backward import BackwardKernel, FusedBackwardKernel, fused_kernel, padded_rows
+from tilekernels import AttentionProblem, attention, backward_policy, precompile
+from tilekernels.backward import BackwardKernel, FusedBackwardKernel, backward_kernel, fused_kernel, padded_rows
 
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
 DTYPES = [torch.float32] if DEVICE == "cpu" else [torch.float16, torch.bfloat16]
@@ -207,6 +207,16 @@ def test_the_operators_keep_torchs_contract() -> None:
             (grad, None, q, k, v, out, lse, True, None, "adaptive", False),
             test_utils="test_faketensor",
         )
+
+
+@pytest.mark.skipif(DEVICE != "cpu", reason="minutes of nvcc")
+def test_precompiling_leaves_nothing_to_compile_for_a_backward_pass(monkeypatch: pytest.MonkeyPatch) -> None:
+    problem = AttentionProblem(1, 2, 1, 40, 40, 64, "float32", True)
+    precompile([problem], backward=True, progress=False)
+    assert backward_kernel(problem)._compiled is not None
+    q, k, v, grad = draw((1, 2, 1, 40, 40, 64))
+    monkeypatch.setattr(BackwardKernel, "compile", None)  # calling it would fail
+    assert torch.autograd.grad(attention(q, k, v, causal=True), q, grad)[0].isfinite().all()
 
 
 def test_statistics_are_padded_to_whole_tiles() -> None:
