@@ -50,6 +50,15 @@ start here:
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the command line `argv` (default: the process's); return the exit code, `EXIT_FAILED` on any exception."""
+    try:
+        return _main(argv)
+    except KeyboardInterrupt:
+        print("tilegate: interrupted", file=sys.stderr)
+        return EXIT_INTERRUPTED
+
+
+def _main(argv: Sequence[str] | None) -> int:
+    _open_standard_streams()
     arguments = list(sys.argv[1:] if argv is None else argv)
     parser = argparse.ArgumentParser(
         prog="tilegate",
@@ -75,9 +84,6 @@ def main(argv: Sequence[str] | None = None) -> int:
     except UsageError as error:
         print(f"tilegate: {error}", file=sys.stderr)
         return EXIT_USAGE
-    except KeyboardInterrupt:
-        print("tilegate: interrupted", file=sys.stderr)
-        return EXIT_INTERRUPTED
     except OSError as error:
         print(f"tilegate: stopped without a verdict: {error}", file=sys.stderr)
         _drop_output()
@@ -92,6 +98,18 @@ def main(argv: Sequence[str] | None = None) -> int:
 def _module(command: str) -> ModuleType:
     room = command if command in _ROOMS else f"commands.{command}"
     return importlib.import_module(f"tilegate.{room}")
+
+
+def _open_standard_streams() -> None:
+    """Open what the caller has closed (`>&-`): the next file that is opened would take its place, and get the output."""
+    for number, name in enumerate(("stdin", "stdout", "stderr")):
+        if getattr(sys, name) is None:
+            descriptor = os.open(os.devnull, os.O_RDWR)  # the lowest that is free
+            if descriptor != number:
+                os.dup2(descriptor, number)
+            setattr(sys, name, open(number, "r" if number == 0 else "w", encoding="utf-8", closefd=False))  # noqa: SIM115
+            if number == 1:
+                print("tilegate: standard output is closed, so nothing is shown; >/dev/null says so", file=sys.stderr)
 
 
 def _drop_output() -> None:

@@ -237,7 +237,7 @@ def load_config(pyproject: str, name: str = "pyproject.toml") -> GateConfig:
         UsageError: no TOML, no `[tool.tilegate]`, an unknown key or a bad value; the message lists what is allowed.
     """
     try:
-        document = tomllib.loads(pyproject)
+        document = tomllib.loads(pyproject.removeprefix("\ufeff"))  # a byte order mark, as editors on Windows write it
     except tomllib.TOMLDecodeError as error:
         raise UsageError(f"{name} is not valid TOML: {error}") from None
     except RecursionError:

@@ -32,6 +32,18 @@ class UsageError(Exception):
     """The request cannot be carried out as asked; the message says why and what to do. Exit code 2."""
 
 
+def cache_folder(name: str) -> Path:
+    """Return where tilegate keeps what it can make again: $XDG_CACHE_HOME/tilegate/NAME, by default under ~/.cache.
+
+    Raises:
+        UsageError: XDG_CACHE_HOME is a relative path, which would be another folder for each process.
+    """
+    home = os.environ.get("XDG_CACHE_HOME")
+    if home and not Path(home).is_absolute():
+        raise UsageError(f"XDG_CACHE_HOME is {shown(home)}, a relative path; make it absolute, or unset it")
+    return Path(home or Path.home() / ".cache", "tilegate", name)
+
+
 def write_text(path: Path, text: str) -> None:
     """Replace the file at `path` by `text` (UTF-8) in one step: a reader sees the old file or the new one, whole.
 

@@ -12,7 +12,7 @@ def toy_surroundings(tmp_path_factory, monkeypatch):
     folder = tmp_path_factory.mktemp("user")
     monkeypatch.setenv("XDG_CACHE_HOME", str(folder / "cache"))
     (folder / "run").mkdir()
-    monkeypatch.setenv("XDG_RUNTIME_DIR", str(folder / "run"))
+    monkeypatch.setenv("TILEGATE_LOCKS", str(folder / "run"))
     monkeypatch.setenv("PYTHONPATH", str(toy_repository.VIRTUAL_TIME))
     # Asking torch for devices takes seconds, and no answer of it matters here.
     monkeypatch.setattr(environment, "probe_torch", lambda: toy_repository.NO_TORCH)

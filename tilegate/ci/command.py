@@ -349,9 +349,15 @@ def _triage(args: argparse.Namespace) -> int:
     from tilegate.judging import judge  # noqa: PLC0415
 
     if not args.samples.exists():
-        print("nothing was measured, so there is nothing to triage")
+        print(
+            f"there is no {args.samples}: nothing was measured, so there is nothing to triage; "
+            "`tilegate ci run --release` measures the last release against main"
+        )
         return EXIT_DONE
     verdict = judge.judge(files.load_samples(args.samples))
+    if not verdict["cases"]:
+        print(f"{args.samples} holds no case, so there is nothing to triage; the log of `tilegate ci run` says why")
+        return EXIT_DONE
     tag = repository.release_tag(args.repo) or str(verdict["base"]["commit"])[:12]
     done = triage.publish(github.from_environment(), verdict, tag.removeprefix("refs/tags/"), _run_url())
     outputs.show(

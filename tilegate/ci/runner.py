@@ -230,7 +230,7 @@ def _lock(place: Place) -> Point:
             return Point("lock", True, "free", "")
     except (UsageError, OSError) as error:
         return Point(
-            "lock", False, str(error), "wait for the other run, or set XDG_RUNTIME_DIR to a folder of this user's"
+            "lock", False, str(error), "wait for the other run, or set TILEGATE_LOCKS to a folder of this user's"
         )
 
 

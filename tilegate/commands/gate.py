@@ -241,6 +241,12 @@ def _prepare(args: argparse.Namespace, scratch: Path, phase: Phase, reporter: Re
         invocation.refuse_dirty(
             repository, {args.base: base, args.head: head}, [*needed, f"{package}.py", "pyproject.toml", waivers.FILE]
         )
+    if ignored := trees.ignored_files(repository, [package, f"src/{package}", suite]):
+        more = f" and {len(ignored) - 1} more" if len(ignored) > 1 else ""
+        reporter.note(
+            f"git ignores {files.shown(ignored[0])}{more}, so neither side has it; if it is needed, `git add --force` it or "
+            "let the package do without"
+        )
     phase.done("revisions and settings")
     phase.doing("devices and versions")
     target = invocation.target_named(args.target)

@@ -15,6 +15,7 @@ from tilegate.emulate import table
 from tilegate.emulate.revision import EXIT_ENVIRONMENT, Kernels, depth, header, identity, run_survey, verdict_of
 from tilegate.emulate.survey import SCHEMA
 from tilegate.files import UsageError
+from tilegate.isa.survey import refuse_unmatched
 from tilegate.lowering.lowering import Lowering, LoweringError
 from tilegate.lowering.revision import lowering_of
 from tilegate.lowering.store import default_store
@@ -126,6 +127,7 @@ def _show(args: argparse.Namespace, archs: tuple[str, ...], pattern: str | None)
         repository = trees.open_repository(args.repo.resolve())
         revision = trees.resolve(repository, args.rev or trees.WORKTREE, Path(scratch, "objects"))
         with lowering_of(repository, revision, revision, Path(scratch, "side"), store) as lowering:
+            refuse_unmatched(pattern, archs, [lowering])
             kernels = run_survey(lowering, archs, store, pattern, "emulate", **depth(args))
             if args.sources:
                 _write_sources(args.sources, lowering, kernels)

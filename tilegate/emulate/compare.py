@@ -17,6 +17,7 @@ from tilegate.emulate import excerpt, table
 from tilegate.emulate.revision import Kernels, depth, header, identity, run_survey, verdict_of
 from tilegate.emulate.survey import Kernel
 from tilegate.isa.compare import pair
+from tilegate.isa.survey import refuse_unmatched
 from tilegate.lowering.lowering import Lowering
 from tilegate.lowering.revision import lowering_of
 from tilegate.lowering.store import default_store
@@ -137,6 +138,8 @@ def run_diff(args: argparse.Namespace, archs: tuple[str, ...], pattern: str | No
             for side, revision in revisions.items():
                 opened = lowering_of(repository, revision, revisions["base"], Path(scratch, side), store)
                 sides[side] = stack.enter_context(opened)
+            refuse_unmatched(pattern, archs, list(sides.values()))
+            for side in revisions:
                 surveys[side] = run_survey(sides[side], archs, store, pattern, side, **depth(args))
             found = [_with_source(kept, sides) for kept in pairs_of(surveys["base"], surveys["head"])]
     pairs = sorted(found, key=lambda kept: kept.badness)

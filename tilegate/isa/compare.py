@@ -8,6 +8,7 @@ import datetime
 import fnmatch
 import functools
 import json
+import sys
 import tempfile
 from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
@@ -20,7 +21,7 @@ from tilegate.config import load_config
 from tilegate.isa.analysis import Analysis
 from tilegate.isa.revision import EXIT_NOTHING, run_survey, toolchains_of
 from tilegate.isa.rules import INFO, Difference, compare, waive
-from tilegate.isa.survey import Survey, found
+from tilegate.isa.survey import Survey, found, unmatched
 from tilegate.judging import waivers
 from tilegate.judging.waivers import ResolvedWaivers, Waiver
 from tilegate.lowering.lowering import Lowering
@@ -118,12 +119,15 @@ def run_diff(args: argparse.Namespace, today: datetime.date | None = None) -> in
 
         with lowering("head") as after:  # starts its workers when it is first asked
             with lowering("base") as before:
+                none = unmatched(args.bench, [toolchain.arch for toolchain in toolchains], [before, after])
                 concerned = _concerned(args.bench, before, after)
                 surveys["base"] = run_survey(before, toolchains, lambda arch, _: concerned(arch)[0], "base")
             surveys["head"] = run_survey(after, toolchains, lambda arch, _: concerned(arch)[1], "head")
         allowed = load_config(trees.read_file(repository, revisions["base"], "pyproject.toml")).allow_removed
     compared = pairs_of(surveys["base"], surveys["head"])
     pairs = tuple(waived(kept, resolved.counting) for kept in compared if _matches(kept, args.bench))
+    if not pairs and none is not None:
+        print(f"tilegate: {none}", file=sys.stderr)
     verdict, status = verdict_of(pairs, allowed, resolved)
     document = {
         "schema": SCHEMA,

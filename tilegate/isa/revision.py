@@ -12,7 +12,7 @@ from typing import Any
 
 from tilegate import __version__, invocation
 from tilegate.isa.chips import chip_of
-from tilegate.isa.survey import SCHEMA, Choice, Survey, matching, survey
+from tilegate.isa.survey import SCHEMA, Choice, Survey, matching, refuse_unmatched, survey
 from tilegate.isa.toolchain import Toolchain, find_toolchain
 from tilegate.lowering.lowering import Lowering
 from tilegate.lowering.parallel import with_progress
@@ -50,6 +50,7 @@ def survey_of(args: argparse.Namespace, rev: str) -> tuple[Survey, trees.Revisio
         repository = trees.open_repository(args.repo.resolve())
         revision = trees.resolve(repository, rev, Path(scratch, "objects"))
         with lowering_of(repository, revision, revision, Path(scratch, "side"), default_store()) as lowering:
+            refuse_unmatched(args.bench, [toolchain.arch for toolchain in toolchains], [lowering])
             return run_survey(lowering, toolchains, matching(args.bench), "isa"), revision
 
 

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import itertools
 import re
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from tilegate.failures import MISSING
+from tilegate.files import UsageError
 from tilegate.isa.analysis import Analysis, analyse, failed
 from tilegate.isa.toolchain import Toolchain
 from tilegate.lowering.lowering import Lowering, LoweringError
@@ -16,6 +18,7 @@ from tilegate.lowering.store import Store
 from tilegate.protocol.artifacts import JSON
 
 SCHEMA = "tilegate-isa/1"
+_LISTED = 10  # kernels that an error message names
 
 Choice = Callable[[str, Mapping[str, Sequence[str]]], Collection[str]]
 """Given a chip and a revision's kernels for it (ids, each with its cases): the ids of those to look at."""
@@ -83,6 +86,31 @@ def matching(pattern: str | None) -> Choice:
 def found(pattern: str | None, texts: Sequence[str]) -> bool:
     """Return whether a regular expression is found in any of the texts, or there is none."""
     return pattern is None or any(re.search(pattern, text) for text in texts)
+
+
+def unmatched(pattern: str | None, archs: Sequence[str], lowerings: Sequence[Lowering]) -> str | None:
+    """Return a message that lists what there is, if an expression is found in no kernel of any revision; else None."""
+    if pattern is None:
+        return None
+    there: dict[str, None] = {}
+    for lowering, arch in itertools.product(lowerings, archs):
+        try:
+            kernels = lowering.configurations(arch)
+        except LoweringError:  # is raised again, and explained, when they are looked at
+            return None
+        if any(found(pattern, (id, *cases)) for id, cases in kernels.items()):
+            return None
+        there |= dict.fromkeys(kernels)
+    some = "\n  ".join(list(there)[:_LISTED])
+    more = f"\n  and {len(there) - _LISTED} more, and the cases that run them" if len(there) > _LISTED else ""
+    return f"no kernel or case matches {pattern!r}; there are the kernels\n  {some}{more}" if there else None
+
+
+def refuse_unmatched(pattern: str | None, archs: Sequence[str], lowerings: Sequence[Lowering]) -> None:
+    """Raise UsageError if there is such a message."""
+    message = unmatched(pattern, archs, lowerings)
+    if message is not None:
+        raise UsageError(message)
 
 
 def survey(

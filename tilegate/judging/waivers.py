@@ -116,7 +116,7 @@ def parse(text: str, origin: Origin, where: str = FILE) -> tuple[Waiver, ...]:
         UsageError: no TOML, or not such a file; the message names the file, the line or the waiver, and the key.
     """
     try:
-        document = tomllib.loads(text)
+        document = tomllib.loads(text.removeprefix("\ufeff"))
     except tomllib.TOMLDecodeError as error:
         raise UsageError(f"{where} is not valid TOML: {error}") from None
     except RecursionError:

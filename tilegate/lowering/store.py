@@ -11,6 +11,7 @@ import time
 import zlib
 from pathlib import Path
 
+from tilegate import files
 from tilegate.protocol.artifacts import JSON
 
 _KEPT_SECONDS = 30 * 86_400  # an entry that nothing has read for a month is deleted
@@ -64,4 +65,4 @@ def key_of(*parts: JSON) -> str:
 
 def default_store() -> Store:
     """Return the cache in $XDG_CACHE_HOME/tilegate/isa, by default under ~/.cache."""
-    return Store(Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache", "tilegate", "isa"))
+    return Store(files.cache_folder("isa"))

@@ -1,11 +1,10 @@
-"""One gate at a time on one device: two would time each other."""
+"""One gate at a time on one device, whoever started it: two would time each other."""
 
 from __future__ import annotations
 
 import contextlib
 import fcntl
 import os
-import tempfile
 import time
 from collections.abc import Callable, Iterator
 from datetime import datetime
@@ -15,6 +14,9 @@ from typing import TextIO
 from tilegate.files import UsageError
 
 _LONGEST_HOLDER = 500  # characters
+FOLDER_VARIABLE = "TILEGATE_LOCKS"
+"""Names the folder of the locks. For containers that share a device: mount one folder into all of them."""
+_FOLDERS = (Path("/run/lock"), Path("/tmp"))  # noqa: S108 - open to all users of the machine, as the lock has to be
 _POLL = 0.5  # seconds between two attempts
 
 # Which device a process sees first; the lock belongs to that one.
@@ -47,8 +49,9 @@ def hold(target: str, *, wait: bool, who: str = "tilegate", say: Callable[[str],
         UsageError: another run holds it and `wait` is false.
     """
     device = device_name(target)
-    path = _folder() / f"{device}.lock"
-    with path.open("a+", encoding="utf-8") as file:
+    descriptor = _lock_file(device)
+    writable = fcntl.fcntl(descriptor, fcntl.F_GETFL) & os.O_ACCMODE == os.O_RDWR
+    with open(descriptor, "r+" if writable else "r", encoding="utf-8", errors="replace") as file:
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
@@ -61,9 +64,13 @@ def hold(target: str, *, wait: bool, who: str = "tilegate", say: Callable[[str],
             started = time.monotonic()
             _wait(file, lambda now: say(f"waiting: now {now} is measuring on {device}"), holder)
             say(f"waited {time.monotonic() - started:.0f} s for {device}")
-        file.truncate(0)
-        file.write(f"process {os.getpid()} ({who}), since {datetime.now().astimezone():%H:%M:%S},"[:_LONGEST_HOLDER])
-        file.flush()
+        if writable:
+            file.seek(0)
+            file.truncate()
+            file.write(
+                f"process {os.getpid()} ({who}), since {datetime.now().astimezone():%H:%M:%S},"[:_LONGEST_HOLDER]
+            )
+            file.flush()
         yield
 
 
@@ -91,14 +98,28 @@ def _printable(text: str) -> str:
     return "".join(c if c.isprintable() else " " for c in text).strip()
 
 
-def _folder() -> Path:
-    """Return a folder of this user's that does not outlive the system's start by much."""
-    runtime = os.environ.get("XDG_RUNTIME_DIR")
-    if runtime and os.access(runtime, os.W_OK):
-        folder = Path(runtime, "tilegate")
-    else:
-        folder = Path(tempfile.gettempdir(), f"tilegate-{os.getuid()}")
-    folder.mkdir(mode=0o700, exist_ok=True)
-    if folder.stat().st_uid != os.getuid():
-        raise UsageError(f"{folder} belongs to another user; remove it, or set XDG_RUNTIME_DIR to a folder of yours")
-    return folder
+def _lock_file(device: str) -> int:
+    """Open the lock of a device, the same file for everybody on this machine; return its descriptor.
+
+    Where somebody else made it, it may be read, which is enough to lock it. Never through a link: these folders are open to
+    everybody.
+
+    Raises:
+        UsageError: no such file can be opened.
+    """
+    named = os.environ.get(FOLDER_VARIABLE)
+    folder = Path(named) if named else next((f for f in _FOLDERS if os.access(f, os.W_OK | os.X_OK)), _FOLDERS[-1])
+    path = folder / f"tilegate-{device}.lock"
+    for flags in (os.O_RDWR, os.O_RDONLY, os.O_RDWR | os.O_CREAT | os.O_EXCL, os.O_RDWR, os.O_RDONLY):
+        try:
+            descriptor = os.open(path, flags | os.O_NOFOLLOW | os.O_CLOEXEC, 0o666)
+        except OSError as error:
+            reason = error.strerror
+            continue
+        if flags & os.O_CREAT:
+            os.fchmod(descriptor, 0o666)  # whatever the umask: others write who holds it
+        return descriptor
+    raise UsageError(
+        f"cannot open {path}, the lock by which runs on {device} keep out of each other's way: {reason}; let it be "
+        f"readable by everybody, or name a folder for all users of this machine with {FOLDER_VARIABLE}"
+    )

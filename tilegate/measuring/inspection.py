@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import random
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from tilegate.config import GateConfig
 from tilegate.files import UsageError
@@ -33,8 +33,10 @@ def inspect(pool: WorkerPool, record: Record, pattern: str | None, reporter: Rep
             catalogues[name] = _catalogue(pool, name)
             phase.done(f"package and suite of {name}")
     cases = _select(*_collect(catalogues), pattern)
+    listed = list(cases)
     with record.timed("compile"):
         _identify(pool, cases, reporter)
+    _refuse_none_left(cases, listed)
     _assign_roles(cases, record)
     record.cases.update(cases)
     record.save()
@@ -60,14 +62,25 @@ def check(pool: WorkerPool, record: Record, config: GateConfig, reporter: Report
                 skipped |= _check(pool, name, {"base": case["base"]}, config.for_case(name))
             if len(skipped) == len(_SIDES):
                 del record.cases[name]
-                phase.done(f"{name}: skipped by the suite")
+                phase.done(f"{name}: skipped by the suite (NotImplementedError in setup)")
                 record.save()
                 continue
             unverified += case["head"]["status"] == "ok" and not case["head"]["checked"]
             phase.done(_outcome(name, case))
             record.save()
+    _refuse_none_left(record.cases, pending)
     if unverified:
         reporter.note(f"{unverified} cases have no check(), so nothing says whether their results are right")
+
+
+def _refuse_none_left(cases: Mapping[str, object], before: Sequence[str]) -> None:
+    """Refuse a run of whose cases the suite skips every one."""
+    if not cases and before:
+        more = f" and {len(before) - 1} more" if len(before) > 1 else ""
+        raise UsageError(
+            f"the suite skips {before[0]}{more} here (NotImplementedError in setup or artifacts), so nothing is left to "
+            "measure; name other cases with -b, or another --target or --tier"
+        )
 
 
 def _catalogue(pool: WorkerPool, name: str) -> Catalogue:

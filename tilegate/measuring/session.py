@@ -30,7 +30,10 @@ _LOG_TAIL = 6000  # bytes of the log that a failure quotes
 _EXCERPT = 80  # bytes of what was no answer that a message shows
 _GRACE = 5.0  # seconds that the worker's own watchdog gets, which leaves a traceback, before the group is killed
 _LONGEST_STACKS = 1 << 20  # bytes of the log in which the watchdog's line is looked for
-_WATCHDOG_STATUS, _WATCHDOG_SAYS = 1, rb"^Timeout \(\d+:\d\d:\d\d"  # of faulthandler.dump_traceback_later(exit=True)
+_WATCHDOG_STATUS, _WATCHDOG_SAYS = (
+    1,
+    rb"^Timeout \((\d+):(\d\d):(\d\d(?:\.\d+)?)\)",
+)  # of faulthandler.dump_traceback_later(exit=True)
 
 
 class WorkerError(Exception):
@@ -239,7 +242,10 @@ class Worker:
         status = self._process.returncode
         doing = operation.replace("_", " ")
         # The worker's watchdog and this clock do not start at the same moment, so whichever ended it, it hung.
-        if elapsed >= timeout or (status == _WATCHDOG_STATUS and self._watchdog_spoke()):
+        watchdog = self._watchdog_seconds() if status == _WATCHDOG_STATUS else None
+        if watchdog is not None and watchdog < timeout:
+            return self._error("hang", f"no answer to {doing!r} within {watchdog:g} s, the benchmark's own `timeout`")
+        if watchdog is not None or elapsed >= timeout:
             return self._error(
                 "hang", f"no answer to {doing!r} within {timeout:g} s; *_timeout in [tool.tilegate] sets the limit"
             )
@@ -253,11 +259,13 @@ class Worker:
             return self._error("crash", f"killed by {_signal_name(-status)} during {doing!r}")
         return self._error("crash", f"exited with status {status} during {doing!r}")
 
-    def _watchdog_spoke(self) -> bool:
+    def _watchdog_seconds(self) -> float | None:
+        """Return after how many seconds the worker's own watchdog ended it; None if it did not."""
+        found = None
         with contextlib.suppress(OSError), self._log.open("rb") as log:
             log.seek(max(self._mark, log.seek(0, os.SEEK_END) - _LONGEST_STACKS))
-            return re.search(_WATCHDOG_SAYS, log.read(), re.MULTILINE) is not None
-        return False
+            found = re.search(_WATCHDOG_SAYS, log.read(), re.MULTILINE)
+        return None if found is None else 3600 * float(found[1]) + 60 * float(found[2]) + float(found[3])
 
     def _error(self, kind: str, message: str) -> WorkerError:
         return WorkerError(kind, self._tidy(message), self._tail())

@@ -9,7 +9,9 @@ from __future__ import annotations
 
 import contextlib
 import os
+import re
 import secrets
+import shlex
 import shutil
 import subprocess
 import tempfile
@@ -18,6 +20,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from tilegate import files
 from tilegate.files import UsageError
 
 WORKTREE = "WORKTREE"
@@ -37,6 +40,7 @@ _LOCAL_VARIABLES = (
     "GIT_WORK_TREE",
 )
 _FOLDER, _LINK = "040000", "120000"  # how `git ls-tree` begins their entries
+_POINTER, _LONGEST_POINTER = b"version https://git-lfs.github.com/spec/", 1024  # git-lfs, docs/spec.md
 _QUIET = ("-c", "core.hooksPath=/dev/null", "-c", "core.fsmonitor=false", "-c", "gc.auto=0")
 
 
@@ -85,6 +89,11 @@ def open_repository(path: Path) -> Repository:
     """
     found = _git(["rev-parse", "--is-bare-repository", "--absolute-git-dir"], path, check=False)
     if found.returncode != 0:
+        if "dubious ownership" in found.stderr:
+            raise UsageError(
+                f"{path} is in a repository of another user, which git does not read; if you trust its files:\n"
+                f"  git config --global --add safe.directory {shlex.quote(str(path))}"
+            )
         reason = _last_line(found.stderr)
         raise UsageError(f"{path} is not in a git repository ({reason}); run this inside one, or name it with --repo")
     bare, _, git_dir = found.stdout.removesuffix("\n").partition("\n")  # a path may hold newlines of its own
@@ -195,6 +204,7 @@ def export(repository: Repository, revision: Revision, needed: Sequence[str], ca
             _write_tree(repository.git_dir, revision.tree, temporary, revision.objects)
             for path, commit in submodules:
                 _export_submodule(repository, revision, path, commit, temporary)
+            _refuse_pointers(temporary, needed, revision)
             if folder.exists():
                 folder.rename(cache / f".old-{secrets.token_hex(8)}")
             with contextlib.suppress(FileExistsError):  # another run was faster, with the same content
@@ -205,6 +215,15 @@ def export(repository: Repository, revision: Revision, needed: Sequence[str], ca
     except OSError as error:
         raise UsageError(f"cannot export {revision.rev} to {cache}: {error.strerror or error}") from error
     return folder
+
+
+def ignored_files(repository: Repository, paths: Sequence[str]) -> list[str]:
+    """Return the files under `paths` that are in the working tree and that git ignores, compiled Python left out."""
+    if repository.top is None:
+        return []
+    listing = ["ls-files", "-z", "--others", "--ignored", "--exclude-standard", "--", *paths]
+    listed = _in(repository, listing, check=False).stdout
+    return [path for path in listed.split("\0") if path and "__pycache__" not in path and not path.endswith(".pyc")]
 
 
 def read_file(repository: Repository, revision: Revision, path: str) -> str:
@@ -242,7 +261,7 @@ def same_path(repository: Repository, one: Revision, other: Revision, path: str)
 
 def cache_folder() -> Path:
     """Return where exported trees are kept: $XDG_CACHE_HOME/tilegate/trees, by default under ~/.cache."""
-    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache", "tilegate", "trees")
+    return files.cache_folder("trees")
 
 
 @contextlib.contextmanager
@@ -335,6 +354,21 @@ def _is_intact(repository: Repository, revision: Revision, folder: Path) -> bool
         status = _git([*_QUIET, *listing], folder, private, check=False)
         # The first letter compares the tree with HEAD, which need not be the same; the second, the folder with the tree.
         return status.returncode == 0 and all(entry[1] == " " for entry in status.stdout.split("\0") if entry)
+
+
+def _refuse_pointers(tree: Path, needed: Sequence[str], revision: Revision) -> None:
+    """Refuse files that git-lfs should have replaced: what would be measured are the texts that stand for them."""
+    if not any(b"filter=lfs" in found.read_bytes() for found in tree.rglob(".gitattributes")):
+        return
+    for root in filter(Path.exists, (tree / path for path in needed)):
+        for file in [root] if root.is_file() else sorted(root.rglob("*")):
+            small = file.is_file() and file.stat().st_size < _LONGEST_POINTER
+            if small and file.read_bytes().startswith(_POINTER):
+                raise UsageError(_without_lfs(f"{file.relative_to(tree)} of {revision.rev}"))
+
+
+def _without_lfs(what: str) -> str:
+    return f"{what} is kept in git-lfs, which is not set up here; install git-lfs, then `git lfs install && git lfs fetch --all`"
 
 
 def _needed_submodules(repository: Repository, revision: Revision, needed: Sequence[str]) -> list[tuple[str, str]]:
@@ -442,6 +476,8 @@ def _git(
         raise UsageError("git is not installed or not on PATH; install it") from error
     except NotADirectoryError as error:
         raise UsageError(f"{folder} is not a folder") from error
+    if check and done.returncode != 0 and re.search("git-lfs|filter 'lfs' failed", done.stderr):
+        raise UsageError(_without_lfs("a file of this repository"))
     if check and done.returncode != 0:
         command = next(
             a for a, before in zip(arguments, ("", *arguments), strict=False) if a[0] != "-" and before != "-c"

@@ -24,6 +24,8 @@ from tilegate.showing.report import (
 
 _MOST_ROWS = 60
 _MOST_DETAILS = 6
+_WIDE = 10_000  # columns of a terminal that any table fits
+_SHORT_NAME = 12  # columns into which the name of a case may be folded
 _LOG_WIDTH = 140  # columns, where the output is no terminal
 _COLOURS = {"pass": "green", "improved": "green", "regressed": "red", "broken": "red", "environment-invalid": "magenta"}
 
@@ -38,7 +40,14 @@ def show(verdict: Verdict) -> None:
     if not console.is_terminal:
         console = Console(width=_LOG_WIDTH, highlight=False)  # a log is as wide as its lines
     rows = sorted((item for item in verdict["cases"].items() if item[1]["role"] != "identical"), key=badness)
-    console.print(_table(rows[:_MOST_ROWS], rated=shows_rates(verdict)))
+    rated = shows_rates(verdict)
+    # The case's name folds; a number that is cut is another number.
+    narrow = _table([("x" * _SHORT_NAME, case) for _, case in rows[:_MOST_ROWS]], rated=rated)
+    if console.measure(narrow, options=console.options.update(width=_WIDE)).maximum <= console.width:
+        console.print(_table(rows[:_MOST_ROWS], rated=rated))
+    else:
+        for name, case in rows[:_MOST_ROWS]:
+            console.print(_block(name, case, rated=rated))
     if len(rows) > _MOST_ROWS:
         console.print(Text(f"… and {len(rows) - _MOST_ROWS} more, in verdict.json"))
     for name in advice.worst(verdict["cases"]):
@@ -63,9 +72,20 @@ def show(verdict: Verdict) -> None:
     console.print(Text(f"{verdict['verdict'].replace('-', ' ').upper()}: {verdict['reason']}", style=style))
 
 
+_HEADINGS = ("base", "head", "change", "interval", "detects")
+
+
+def _block(name: str, case: Entry, *, rated: bool) -> Text:
+    """Return a case for a terminal that its row does not fit: its name, and below one figure a line."""
+    named = [*zip(_HEADINGS, figures(case), strict=True)]
+    named += [("head is at", rate(case.get("work"), case["head_seconds"]))] if rated else []
+    lines = [f"{case['verdict']}  {plain(name)}", *(f"  {heading}: {value}" for heading, value in named if value)]
+    return Text("\n".join(lines), style=_COLOURS.get(case["verdict"], ""))
+
+
 def _table(rows: list[tuple[str, Entry]], *, rated: bool) -> Table:
     table = Table(box=None, pad_edge=False)
-    headings = ["verdict", "case", "base", "head", "change", "interval", "detects", *(["head is at"] if rated else [])]
+    headings = ["verdict", "case", *_HEADINGS, *(["head is at"] if rated else [])]
     for heading in headings:
         at_left = heading in ("verdict", "case", "interval")
         table.add_column(heading, justify="left" if at_left else "right", overflow="fold", no_wrap=heading != "case")

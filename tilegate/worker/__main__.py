@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import faulthandler
 import json
+import math
 import os
 import queue
 import signal
@@ -52,7 +53,8 @@ def _serve(requests: queue.SimpleQueue[str], replies: IO[str]) -> None:
         operation, timeout, ticket = request.pop("op"), request.pop("timeout"), request.pop("ticket")
         # A watchdog in C: it ends this process, with a traceback in the log, even if the code under test holds the
         # interpreter's lock.
-        faulthandler.dump_traceback_later(timeout, exit=True)
+        limit = math.inf if side is None else side.time_limit(operation, request.get("case"))
+        faulthandler.dump_traceback_later(min(timeout, limit), exit=True)
         try:
             if operation == "start":
                 side = Side(**request)

@@ -6,7 +6,9 @@ import gc
 import hashlib
 import importlib
 import itertools
+import math
 import os
+import pickle
 import pkgutil
 import sys
 import traceback
@@ -97,6 +99,7 @@ class Side:
         self._clock: Clock | None = clock_for(target) if timed else None
         self._call_clock: Clock | None = call_clock_for(target) if timed else None
         self._cases: dict[str, Case] = {}
+        self._caches: dict[str, bytes] = {}
         self._current: Any = None
         self._launch: Callable[[], object] = _nothing_is_set_up
         self._timed = Timed(_nothing_is_set_up)
@@ -189,11 +192,12 @@ class Side:
         found = self._cases[case]
         benchmark = found.fresh()
         benchmark._current_params = found.values
-        self._current = (benchmark, found.values)
+        cached = self._cached(benchmark)
+        self._current = (benchmark, (*cached, *found.values))
         if benchmark.do_setup():
             raise SkippedError(f"the suite skips {case} here (NotImplementedError in setup)")
         self._verify()
-        function, values = benchmark.func, found.values
+        function, values = benchmark.func, (*cached, *found.values)
         self._launch = lambda: function(*values)
         self._timed = Timed(self._launch)
 
@@ -249,6 +253,33 @@ class Side:
         torch = sys.modules.get("torch")
         if torch is not None and torch.cuda.is_initialized():
             torch.cuda.empty_cache()
+
+    def time_limit(self, operation: str, case: str | None) -> float:
+        """Return the seconds that a benchmark's own `timeout` allows what is to be done, infinite without one."""
+        if operation == "setup" and case in self._cases:
+            benchmark = self._cases[case].benchmark
+        elif operation in ("check", "warm_up", "record", "measure") and self._current is not None:
+            benchmark = self._current[0]
+        else:
+            return math.inf
+        limit = benchmark.timeout
+        return float(limit) if isinstance(limit, int | float) and limit > 0 else math.inf
+
+    def _cached(self, benchmark: Any) -> tuple[object, ...]:
+        """Return what asv puts before a benchmark's parameters: a copy of what its `setup_cache` made once, if it made any."""
+        key = benchmark.setup_cache_key
+        if key is None:
+            return ()
+        if key not in self._caches:
+            self._caches[key] = pickle.dumps(benchmark.do_setup_cache())
+        made = pickle.loads(self._caches[key])  # noqa: S301 - of this process; asv has it in a file
+        if made is None:
+            return ()
+        if hasattr(benchmark, "set_cache"):
+            benchmark.set_cache(made)
+        else:  # asv_runner up to 0.2
+            benchmark.insert_param(made)
+        return (made,)
 
     def _generate(self, case: str) -> Sequence[Artifact] | None:
         found = self._cases[case]

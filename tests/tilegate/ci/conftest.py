@@ -39,4 +39,4 @@ def apart(monkeypatch, tmp_path):
     ):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
-    monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path))  # locks of their own
+    monkeypatch.setenv("TILEGATE_LOCKS", str(tmp_path))  # locks of their own

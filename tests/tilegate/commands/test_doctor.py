@@ -23,7 +23,7 @@ ROCM_TORCH = {"torch": "2.9.0+rocm6.4", "cuda": None, "rocm": "6.4.43484", "devi
 @pytest.fixture(autouse=True)
 def apart(monkeypatch, tmp_path_factory):
     """Answer for torch and TileLang here, and see no lock of another run."""
-    monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path_factory.mktemp("runtime")))
+    monkeypatch.setenv("TILEGATE_LOCKS", str(tmp_path_factory.mktemp("runtime")))
     monkeypatch.setattr(environment, "probe_torch", lambda: CPU_TORCH)
     monkeypatch.setattr(doctor, "lowering", lambda: {"gfx942": {"lowers": True, "error": None, "compilers": []}})
 

@@ -33,7 +33,7 @@ KERNELS = KERNELS.replace(
 @pytest.fixture(autouse=True)
 def _own_surroundings(tmp_path_factory, monkeypatch):
     folder = tmp_path_factory.mktemp("user")
-    monkeypatch.setenv("XDG_RUNTIME_DIR", str(folder))
+    monkeypatch.setenv("TILEGATE_LOCKS", str(folder))
     monkeypatch.setenv("PYTHONPATH", str(toy_repository.VIRTUAL_TIME))
     monkeypatch.setattr(environment, "probe_torch", lambda: toy_repository.NO_TORCH)
     monkeypatch.setattr(gating, "default_store", lambda: Store(folder / "store"))

@@ -139,13 +139,6 @@ def test_counters_are_shown_by_line_with_its_text(emulate):
     assert "a model" in out
 
 
-def test_nothing_never_passes(emulate):
-    status, out, err = emulate("no such kernel")
-    assert status == 4
-    assert "nothing was executed" in err
-    assert "INCONCLUSIVE" in out
-
-
 def test_findings_are_of_the_lines_of_the_sources_that_are_written(toy, emulate, tmp_path):
     toy.replace(BARRIER, "")
     _, out, _ = emulate("double|triple", "--schedules", "first", "--sources", str(tmp_path / "hip"))
@@ -167,6 +160,11 @@ def test_progress_is_shown_before_the_first_kernel_is_done(emulate):
         (("--arch", "gfx900"), "gfx90a, gfx942, gfx950"),
         (("(",), "'(' is not a regular expression"),
         (("one", "two"), "'one' and 'two'"),
+        (("nothing",), "no kernel or case matches 'nothing'; there are the kernels"),
+        (
+            ("diff", "--base", "HEAD", "--head", "HEAD", "-b", "nothing"),
+            "no kernel or case matches 'nothing'; there are the kernels",
+        ),
         (("--rev", "nowhere"), "nowhere"),
         (("--base", "HEAD"), "belong to `tilegate emulate diff`"),
         (("diff", "--base", "HEAD"), "tilegate emulate diff --base main --head HEAD"),

@@ -67,7 +67,7 @@ def compilations(tmp_path_factory, monkeypatch):
     monkeypatch.setenv("TILEGATE_HIP_COMPILER", str(folder / "clang"))
     monkeypatch.setenv("CUDA_HOME", str(folder / "cuda"))
     monkeypatch.setenv("XDG_CACHE_HOME", str(folder / "cache"))
-    monkeypatch.setenv("XDG_RUNTIME_DIR", str(folder / "run"))
+    monkeypatch.setenv("TILEGATE_LOCKS", str(folder / "run"))
     return log
 
 

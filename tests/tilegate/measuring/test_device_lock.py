@@ -9,7 +9,7 @@ from tilegate.measuring import device_lock
 
 @pytest.fixture(autouse=True)
 def _own_folder(tmp_path, monkeypatch):
-    monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path))
+    monkeypatch.setenv("TILEGATE_LOCKS", str(tmp_path))
     monkeypatch.setattr(device_lock, "_POLL", 0.01)
 
 
@@ -30,7 +30,7 @@ def test_a_waiting_run_names_each_holder_in_turn(tmp_path):
         waiting.start()
         while not said:
             waiting.join(0.01)
-        (tmp_path / "tilegate" / "cpu.lock").write_text("second run")  # as the next holder does
+        (tmp_path / "tilegate-cpu.lock").write_text("second run")  # as the next holder does
         assert renamed.wait(30)
     waiting.join(30)
     assert not waiting.is_alive()

@@ -8,6 +8,7 @@ import pytest
 from commonmark import outside_code
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from rich.console import Console
 from sample_builder import CONFIG, case, document, side
 
 from tilegate import config, files
@@ -293,6 +294,18 @@ def test_a_report_fits_into_a_comment():
 )
 def test_durations(seconds, shown):
     assert markup.duration(seconds) == shown
+
+
+@pytest.mark.parametrize("width", [40, 60, 100, 200])
+def test_no_terminal_is_too_narrow_for_a_whole_number(capsys, monkeypatch, width):
+    verdict = judge.judge(document({"slow": case(0.3464, confirm=2), **CONTROL}))  # ln 1.414
+    monkeypatch.setattr(
+        terminal, "Console", lambda **_: Console(width=width, highlight=False, force_terminal=True, color_system=None)
+    )
+    terminal.show(verdict)
+    out = capsys.readouterr().out
+    for number in report.figures(verdict["cases"]["slow"]):
+        assert re.search(rf"(?<![\w.]){re.escape(number)}(?![\w.])", out), number
 
 
 def test_terminal_table_shows_the_verdict_last_and_no_control_character(capsys):
