@@ -26,6 +26,7 @@ _COMMANDS = {
     "doctor": "show what this machine can measure, and what is missing",
     "environment": "show this machine as an issue needs it, without anything private",
     "repro": "write a folder that reproduces a case with torch and tilelang alone",
+    "history": "when did it get slower, by how much, and is it still so?",
     "profile": "read hardware counters of one case, by ncu or rocprofv3",
     "report": "write the report that an upstream project asks for",
     "ci": "what GitHub's workflows do: plan, run, report, publish, triage",

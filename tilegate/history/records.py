@@ -111,6 +111,7 @@ class Event(TypedDict):
     owner: NotRequired[str]
     note: NotRequired[str]
     expires: NotRequired[str]
+    marks: NotRequired[list[str]]
     to: NotRequired[str]
 
 
@@ -208,6 +209,7 @@ _OPTIONAL: Mapping[str, Callable[[object], bool]] = {
     **dict.fromkeys(("owner", "note", "expires"), _any_text),
     "to": _text,
     "cause": _texts,
+    "marks": _texts,
 }
 
 _FIELDS: Mapping[str, Mapping[str, Callable[[object], bool]]] = {

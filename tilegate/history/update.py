@@ -1,0 +1,236 @@
+"""What is still to be known of a branch, and finding it out: code versions first, then the comparisons that tell most."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from tilegate import tools
+from tilegate.config import load_config
+from tilegate.files import UsageError, load_samples
+from tilegate.history import branch, importing
+from tilegate.history.network import next_edge
+from tilegate.history.records import Commit, Versions
+from tilegate.history.store import Store
+from tilegate.history.survey import survey
+from tilegate.history.view import Case, History, view
+from tilegate.measuring import trees
+from tilegate.schemas.samples import Target, Tier
+
+TYPICAL_ERROR = 0.002
+"""Standard error that a new comparison is expected to have: two replicates of a GPU kernel above 50 us (docs/gate-statistics.md)."""
+
+WIDE = 0.005
+"""Half an interval of head against release, above which a direct comparison is worth its time."""
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """A comparison to be measured.
+
+    Attributes:
+        base, head: places of commits.
+        cases: that it tells something of.
+        reason: for people.
+    """
+
+    base: int
+    head: int
+    cases: tuple[str, ...]
+    reason: str
+
+
+@dataclass(frozen=True)
+class Range:
+    """Which part of a branch, and how its cases are selected."""
+
+    folder: Path
+    range_: str
+    limit: int
+    tags: str
+    target: Target
+    tier: Tier
+
+
+def survey_missing(store: Store, where: Range, say: Callable[[str], None], *, until: float) -> list[Commit]:
+    """Record the range's commits and releases, and the code versions of those that have none; return the commits.
+
+    Commits whose package, suite and settings are the same as another's share its versions without being generated. The newest
+    come first. What is recorded stays, whenever this is interrupted.
+
+    Args:
+        store: gets the records.
+        where: the range.
+        say: told what is done.
+        until: on time.monotonic's clock; no survey begins later.
+
+    Raises:
+        UsageError: there is no such repository or range.
+    """
+    repository = trees.open_repository(where.folder)
+    commits = branch.commits(where.folder, where.range_, where.limit)
+    for commit in commits:
+        store.add(commit)
+    for release in branch.releases(where.folder, where.tags):
+        store.add(release)
+    known: dict[str, Versions] = {}
+    for found in store.read()[0]:
+        if found["kind"] == "versions" and found["target"] == where.target:
+            known[found["commit"]] = found
+    toolchain = f"tilelang {tools.package_version('tilelang')}"
+    by_contents: dict[str, Versions] = {}
+    contents = {commit["sha"]: _contents(repository, where.folder, commit["sha"]) for commit in commits}
+    for sha, record in known.items():
+        if sha in contents:
+            by_contents.setdefault(contents[sha], record)
+    missing = [commit["sha"] for commit in reversed(commits) if commit["sha"] not in known]
+    for number, sha in enumerate(missing, 1):
+        same = by_contents.get(contents[sha])
+        if same is None:
+            if time.monotonic() > until:
+                say(f"out of time: {len(missing) - number + 1} commits have no code versions yet")
+                break
+            say(f"{number}/{len(missing)} {sha[:12]}: generating its kernels")
+            logs = store.folder / "logs"
+            same = survey(repository, sha, target=where.target, tier=where.tier, toolchain=toolchain, logs=logs)
+        own: Versions = {**same, "commit": sha}
+        by_contents.setdefault(contents[sha], own)
+        store.add(own)
+    return commits
+
+
+def plan(history: History, shas: Sequence[str]) -> list[Wanted]:
+    """Return the comparisons that are missing, the most informative first.
+
+    Head against the last release where its interval is wide or unknown; then each change of a case's code that nothing has
+    compared, the newest first; then, for cases whose head is still not compared well with the release, the comparison that
+    narrows it most.
+
+    Args:
+        history: as the store has it.
+        shas: of the commits that may be measured.
+    """
+    measurable = {place for place, commit in enumerate(history.commits) if commit.sha in set(shas)}
+    if not measurable:
+        return []
+    head = max(measurable)
+    found: dict[tuple[int, int, str], list[str]] = {}
+    release = history.last_release
+    for case in history.cases.values():
+        if "[method " in case.id:
+            continue
+        for base, other in _changes(case, measurable):
+            contrast = case.contrast(base, other)
+            if contrast is None:
+                found.setdefault((base, other, "its code changed here"), []).append(case.id)
+        if release in measurable and release != head and _wide(case, release, head):
+            best = _best(case, release, head, measurable)
+            if best is not None:
+                found.setdefault((*best, "head against the last release"), []).append(case.id)
+    order = sorted(found.items(), key=lambda item: (item[0][2] != "head against the last release", -item[0][1]))
+    return [Wanted(base, other, tuple(cases), reason) for (base, other, reason), cases in order]
+
+
+def measure(
+    store: Store, history: History, wanted: Wanted, where: Range, *, minutes: float, options: Sequence[str] = ()
+) -> int:
+    """Measure one comparison by a gate, and add what it says to the store; return how many comparisons it gave.
+
+    The gate runs in a process of its own, in a folder beside the store: interrupted, the same comparison continues.
+
+    Raises:
+        UsageError: the gate refused; its message is part of this one.
+        KeyboardInterrupt: interrupted.
+    """
+    base, head = (history.commits[place].sha for place in (wanted.base, wanted.head))
+    out = store.folder / "runs" / f"{base[:12]}-{head[:12]}"
+    command = [
+        *(sys.executable, "-m", "tilegate", "gate", "--base", base, "--head", head, "--base-exact", "--no-emulate"),
+        *("--repo", str(where.folder), "--target", where.target, "--tier", where.tier, "--out", str(out)),
+        *("--budget", f"{max(minutes, 0.1):.2f}", "--ignore-dirty", *options),
+    ]
+    done = subprocess.run(
+        command, stdin=subprocess.DEVNULL, capture_output=True, text=True, errors="replace", check=False
+    )
+    if done.returncode == -2 or done.returncode == 130:  # noqa: PLR1714 - one a signal, one an exit status
+        raise KeyboardInterrupt
+    samples = out / "samples.json"
+    if done.returncode == 2 or not samples.is_file():
+        raise UsageError(f"{base[:12]} against {head[:12]}: {done.stderr.strip().splitlines()[-1:] or done.returncode}")
+    return sum(
+        store.add(record) and record["kind"] == "comparison" for record in importing.from_samples(load_samples(samples))
+    )
+
+
+def load(store: Store) -> History:
+    """Read and work out a store's history. Raises UsageError."""
+    return view(*store.read())
+
+
+def plan_to_json(history: History, wanted: Sequence[Wanted]) -> str:
+    """Return a plan for machines."""
+    return json.dumps(
+        [
+            {
+                "base": history.commits[one.base].sha,
+                "head": history.commits[one.head].sha,
+                "cases": list(one.cases),
+                "reason": one.reason,
+            }
+            for one in wanted
+        ],
+        indent=1,
+    )
+
+
+def _contents(repository: trees.Repository, folder: Path, sha: str) -> str:
+    """What decides a commit's code versions: equal contents need no second survey."""
+    try:
+        revision = trees.resolve(repository, sha, folder)
+        config = load_config(trees.read_file(repository, revision, "pyproject.toml"))
+    except UsageError:
+        return sha
+    package = config.package.partition(".")[0]
+    paths = [package, f"src/{package}", f"{package}.py", config.suite.replace(".", "/"), "pyproject.toml"]
+    return branch.contents(folder, sha, paths)
+
+
+def _changes(case: Case, measurable: set[int]) -> Iterator[tuple[int, int]]:
+    """Yield neighbouring places with other code: the last of the old and the first of the new version."""
+    before: int | None = None
+    for place, version in enumerate(case.versions):
+        if version is None:
+            continue
+        if before is not None and case.versions[before] != version and {before, place} <= measurable:
+            yield before, place
+        before = place
+
+
+def _wide(case: Case, release: int, head: int) -> bool:
+    if case.versions[release] is None or case.versions[head] is None:
+        return False
+    contrast = case.contrast(release, head)
+    return contrast is None or (contrast.high - contrast.low) / 2 > WIDE
+
+
+def _best(case: Case, release: int, head: int, measurable: set[int]) -> tuple[int, int] | None:
+    """The comparison that narrows head against release most, as places of commits."""
+    last = {
+        version: place for place, version in enumerate(case.versions) if version is not None and place in measurable
+    }
+    before, after = case.versions[release], case.versions[head]
+    if not case.segments or before is None or after is None:
+        return release, head
+    network = case.segments[0].network
+    if before not in network.component or after not in network.component:
+        return release, head
+    pair = next_edge(network, before, after, TYPICAL_ERROR, list(last))
+    if pair is None:
+        return None
+    one, other = sorted(last[version] for version in pair)
+    return one, other
