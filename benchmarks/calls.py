@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import math
 import random
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
@@ -15,11 +16,12 @@ from benchmarks.inputs import qkv
 from benchmarks.launches import DEVICE, SELECTION
 from benchmarks.problems import problem
 from benchmarks.workloads import Workload
-from tilegate.protocol import Artifact, verify_origin
+from tilegate.protocol import Artifact, Buffers, WrongResult, verify_origin
 
 verify_origin(tilekernels)
 
 CHECKED = 3  # calls that `check` compares with the reference
+SETS = 4  # of tensors: as many calls in a row have tensors of their own
 
 
 @dataclass(frozen=True)
@@ -85,12 +87,28 @@ CALLERS = (
 _TIMED = ["cpu-chunk"] if (SELECTION.target, SELECTION.tier) == ("cpu", "smoke") else list(CALLERS)
 
 
+@dataclass(frozen=True)
+class _Call:
+    """The arguments of one call, and from which set of tensors they are cut."""
+
+    which: int
+    rows: int
+    keys: int
+    inputs: tuple[torch.Tensor, torch.Tensor, torch.Tensor]
+
+    @staticmethod
+    def of(sets: Sequence[dict[str, torch.Tensor]], number: int, rows: int, keys: int) -> _Call:
+        # Batch 1: what is cut off the end of a sequence leaves a contiguous tensor.
+        q, k, v = sets[number % len(sets)].values()
+        return _Call(number % len(sets), rows, keys, (q[:, :rows], k[:, :keys], v[:, :keys]))
+
+
 class Attention:
     """One call of the public function on tensors that are there already."""
 
     params = (_TIMED, ["same", "new"])
     param_names = ("caller", "lengths")
-    version = "2"  # blocks of new lengths take about as long as each other
+    version = "3"  # neighbouring calls have tensors of their own
     timeout = 600.0
     sample_time = 0.2 if SELECTION.target == "cpu" else 0.5
 
@@ -99,21 +117,52 @@ class Attention:
         who = CALLERS[caller]
         for kernel in who.kernels():
             kernel.compile()
-        q, k, v = qkv(who.work(who.most_rows, who.most_keys), DEVICE)
-        # Batch 1: what is cut off the end of a sequence leaves a contiguous tensor.
-        self._inputs = [(q[:, :rows], k[:, :keys], v[:, :keys]) for rows, keys in who.lengths(lengths)]
-        self._next_inputs = itertools.cycle(self._inputs)
+        drawn = self.inputs(caller, lengths)
+        self._sets = [drawn, *({name: x.clone() for name, x in drawn.items()} for _ in range(SETS - 1))]
+        wanted = who.lengths(lengths)
+        self._calls = [_Call.of(self._sets, i, *wanted[i % len(wanted)]) for i in range(max(SETS, len(wanted)))]
+        self._next_call = itertools.cycle(self._calls)
+        self._last: _Call | None = None
         self._out: torch.Tensor | None = None
 
     def call_attention(self, caller: str, lengths: str) -> None:
         """Call once; the result lives until the next call has made its own, as a caller's does."""
-        self._out = tilekernels.attention(*next(self._next_inputs), causal=True)
+        self._last = next(self._next_call)
+        self._out = tilekernels.attention(*self._last.inputs, causal=True)
 
     def check(self, caller: str, lengths: str) -> None:
         """Compare a few results with the reference; raises WrongResult."""
-        for q, k, v in self._inputs[:CHECKED]:
+        for q, k, v in (call.inputs for call in self._calls[:CHECKED]):
             out, lse = tilekernels.attention(q, k, v, causal=True, return_lse=True)
             reference.check(q, k, v, out, lse, causal=True, softmax_scale=1 / math.sqrt(q.shape[3]))
+
+    def inputs(self, caller: str, lengths: str) -> dict[str, torch.Tensor]:
+        """Draw what is long enough for every call. Needs no `setup`."""
+        who = CALLERS[caller]
+        return dict(zip("QKV", qkv(who.work(who.most_rows, who.most_keys), DEVICE), strict=True))
+
+    def buffers(self, caller: str, lengths: str) -> list[Buffers]:
+        """Return what the calls read, and what the last one returned."""
+        return [Buffers(inputs, self._results(which)) for which, inputs in enumerate(self._sets)]
+
+    def _results(self, which: int) -> dict[str, torch.Tensor]:
+        if self._out is None or self._last is None or self._last.which != which:
+            return {}
+        return {"out": self._out, "lengths": torch.tensor([self._last.rows, self._last.keys])}
+
+    def verify(
+        self, inputs: dict[str, torch.Tensor], outputs: dict[str, torch.Tensor], caller: str, lengths: str
+    ) -> None:
+        """Compare what one call returned with the reference; needs no `setup`. Raises WrongResult."""
+        rows, keys = outputs["lengths"].tolist()
+        if (rows, keys) not in CALLERS[caller].lengths(lengths):
+            raise WrongResult(f"no call of this case has {rows} rows and {keys} keys")
+        q, k, v = inputs["Q"][:, :rows], inputs["K"][:, :keys], inputs["V"][:, :keys]
+        if outputs["out"].shape != q.shape or outputs["out"].dtype != q.dtype:
+            raise WrongResult(
+                f"out is {tuple(outputs['out'].shape)} of {outputs['out'].dtype}, not as q, {tuple(q.shape)}"
+            )
+        reference.check(q, k, v, outputs["out"], None, causal=True, softmax_scale=1 / math.sqrt(q.shape[3]))
 
     def artifacts(self, caller: str, lengths: str) -> list[Artifact]:
         """Return the kernels that the calls launch; needs no `setup`."""

@@ -61,6 +61,7 @@ class Family:
         check: `(work, inputs, outputs, limit) -> None`: compare with a reference of at most `limit` scores where it can be
             done in part; raise `tilegate.protocol.WrongResult`.
         problems: `(kernel) -> works`: small problems for the emulator, the one to run in a hurry first. Their ids are names.
+        varied: those of the inputs that can take other values while the others keep theirs.
         policies: of the tile choice, as `kernel` takes them.
 
     `kernel.launch` is called with the values of inputs, outputs and numbers, in that order.
@@ -78,6 +79,7 @@ class Family:
     symbols: Callable[[Any, tilekernels.Kernel], dict[str, int]]
     check: Callable[[Any, Mapping[str, torch.Tensor], Mapping[str, torch.Tensor], int], None]
     problems: Callable[[tilekernels.Kernel], Sequence[Any]]
+    varied: tuple[str, ...]
     policies: tuple[str, ...] = ("fixed", "adaptive")
 
     def id_of(self, kernel: tilekernels.Kernel) -> str:

@@ -11,9 +11,9 @@ import torch
 
 import tilekernels
 from benchmarks import reproduction
-from benchmarks.family import Family
+from benchmarks.family import Family, Tensors
 from benchmarks.workloads import select
-from tilegate.protocol import Artifact, cold_sets, listing, selection, verify_origin
+from tilegate.protocol import Artifact, Buffers, cold_sets, listing, selection, verify_origin
 
 if not listing():
     import tilelang  # noqa: F401 - asv forks a process for each case: what is imported here takes its 2 s only once
@@ -47,6 +47,8 @@ class Launches:
     checked_scores = 1 << 31
     """What `check` compares: 28 heads of 8k rows and keys in full. In double precision four times as much takes an H200 a
     second, longer than the timing of the case; the tests do it."""
+    looked_at_scores = 1 << 27
+    """What is compared of each timed launch that is looked at, six and more in a run: other rows every time."""
 
     def __init_subclass__(cls, family: Family) -> None:
         """Time the workloads of the selected tier under the family's policies."""
@@ -58,13 +60,15 @@ class Launches:
         self.workload = self.family.workload(workload_id)
         self.kernel = self.family.kernel(self.workload, policy, DEVICE)
         self.kernel.compile()
-        self.inputs = self.family.inputs(self.workload, DEVICE, 0)
+        inputs = self.family.inputs(self.workload, DEVICE, 0)
         self.outputs = self.family.outputs(self.workload, self.kernel, DEVICE)
         numbers = tuple(self.family.numbers(self.workload, self.kernel).values())
-        tensors = (*self.inputs.values(), *self.outputs.values())
         copies = cold_sets(self.workload.bytes) - 1
-        sets = [(*tensors, *numbers), *((*(x.clone() for x in tensors), *numbers) for _ in range(copies))]
-        self.next_set = itertools.cycle(sets)
+        first = Buffers(inputs, self.outputs)
+        self._sets = [first, *(Buffers(_clones(inputs), _clones(self.outputs)) for _ in range(copies))]
+        self.next_set = itertools.cycle(
+            [(*each.inputs.values(), *each.outputs.values(), *numbers) for each in self._sets]
+        )
 
     @classmethod
     def precompile(cls, params: list[tuple[str, str]]) -> None:
@@ -77,6 +81,22 @@ class Launches:
         inputs, outputs = family.inputs(work, DEVICE, 1), family.outputs(work, self.kernel, DEVICE)
         self.kernel.launch(*inputs.values(), *outputs.values(), *family.numbers(work, self.kernel).values())
         family.check(work, inputs, outputs, self.checked_scores)
+
+    def inputs(self, workload_id: str, policy: str) -> Tensors:
+        """Draw the inputs of a launch; the same in every process. Needs no `setup`."""
+        return self.family.inputs(self.family.workload(workload_id), DEVICE, 0)
+
+    def varied(self, workload_id: str, policy: str) -> Sequence[str]:
+        """Return which inputs can take other values by themselves; needs no `setup`."""
+        return self.family.varied
+
+    def buffers(self, workload_id: str, policy: str) -> list[Buffers]:
+        """Return what the launches read and write, in turn."""
+        return self._sets
+
+    def verify(self, inputs: Tensors, outputs: Tensors, workload_id: str, policy: str) -> None:
+        """Compare what a launch made of such inputs with the reference; needs no `setup`. Raises WrongResult."""
+        self.family.check(self.family.workload(workload_id), inputs, outputs, self.looked_at_scores)
 
     def work(self, workload_id: str, policy: str) -> dict[str, int | str]:
         """Return what one launch computes and moves, and for which shape; needs no `setup`."""
@@ -95,3 +115,7 @@ class Launches:
             Artifact(made.name, made.source, made.launch, {**made.resources, "tile": tile})
             for made in kernel.artifacts()
         ]
+
+
+def _clones(tensors: Tensors) -> Tensors:
+    return {name: tensor.clone() for name, tensor in tensors.items()}

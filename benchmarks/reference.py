@@ -88,7 +88,7 @@ def check(
     """Compare a kernel's output and LSE with the reference.
 
     A problem of more than `limit` scores is compared in part: the first and the last rows of as many heads as
-    fit, then blocks of rows drawn with a fixed seed. `Agreement.checked` says how much that was.
+    fit, then blocks of rows that nobody can know before. `Agreement.checked` says how much that was.
 
     Args:
         q, k, v, causal, softmax_scale: the problem, as in `attention`.
@@ -246,7 +246,7 @@ def _sample(chunks: list[_Chunk], limit: int) -> tuple[list[_Chunk], float]:
     total = sum(chunk.scores for chunk in chunks)
     if total <= limit:
         return chunks, 1.0
-    shuffled = random.Random(0).sample(chunks, len(chunks))  # noqa: S311 - a sample, not a secret
+    shuffled = random.SystemRandom().sample(chunks, len(chunks))
     chosen: list[_Chunk] = []
     scores = 0
     for chunk in sorted(shuffled, key=lambda chunk: not chunk.at_an_end):

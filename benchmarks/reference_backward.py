@@ -69,7 +69,7 @@ def check(
 ) -> tuple[Agreement, ...]:
     """Compare a kernel's gradients with the reference.
 
-    Where there are more than `limit` scores, whole key heads of batch entries, drawn with a fixed seed, are compared;
+    Where there are more than `limit` scores, whole key heads of batch entries, that nobody can know before are compared;
     `Agreement.checked` says how much that was.
 
     Args:
@@ -85,7 +85,7 @@ def check(
     """
     shares = list(_shares(problem))
     most = max(1, limit // max(1, problem.q.shape[1] * problem.k.shape[1] * shares[0].group)) if shares else 0
-    chosen = random.Random(0).sample(shares, min(most, len(shares)))  # noqa: S311 - a sample, not a secret
+    chosen = random.SystemRandom().sample(shares, min(most, len(shares)))
     checked = len(chosen) / len(shares) if shares else 1.0
     comparisons = {name: _Comparison(name, problem.q.device) for name in _NAMES}
     for share in chosen:

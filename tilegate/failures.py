@@ -20,6 +20,20 @@ _COMPILE = re.compile(r"compil|lowering|nvcc|hipcc|ptxas", re.I)
 _KIND_OF_OPERATION = {"import": "import", "precompile": "compile", "artifacts": "compile", "setup": "setup"}
 
 
+class CaughtError(Exception):
+    """What was timed is not what it seems to be.
+
+    Attributes:
+        kind: "off-clock" (work that the clock does not see), "side-effect" (inputs are changed, or handed out as results)
+            or "tampered" (parts of the measuring are replaced).
+    """
+
+    def __init__(self, kind: str, message: str) -> None:
+        """Say which kind, and what was seen."""
+        super().__init__(message)
+        self.kind = kind
+
+
 class SkippedError(Exception):
     """The suite skips this case: NotImplementedError in `setup`, which asv takes for that, or in `artifacts`."""
 
@@ -37,7 +51,7 @@ def explain(error: BaseException, operation: str, package: str, package_root: Pa
         ``{"kind", "message"}``; the kind is one of the samples schema, or `MISSING`, or `SKIPPED`.
     """
     text = "".join(traceback.format_exception_only(error)).strip()
-    if isinstance(error, WrongResult | WrongTreeError | SkippedError):
+    if isinstance(error, WrongResult | WrongTreeError | SkippedError | CaughtError):
         text = str(error)
     return {"kind": _kind(error, text, operation, package, package_root), "message": text[:_MAX_MESSAGE]}
 
@@ -45,6 +59,8 @@ def explain(error: BaseException, operation: str, package: str, package_root: Pa
 def _kind(error: BaseException, text: str, operation: str, package: str, package_root: Path) -> str:  # noqa: PLR0911
     if isinstance(error, WrongResult):
         return "wrong-result"
+    if isinstance(error, CaughtError):
+        return error.kind
     if isinstance(error, WrongTreeError):
         return "leak"
     if isinstance(error, SkippedError) or (operation == "artifacts" and isinstance(error, NotImplementedError)):

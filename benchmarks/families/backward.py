@@ -184,4 +184,5 @@ FAMILY = Family(
     symbols=_symbols,
     check=_check,
     problems=_problems,
+    varied=("dO",),  # O and LSE belong to the Q, K and V from which they were made
 )

@@ -95,4 +95,5 @@ FAMILY = Family(
     symbols=_symbols,
     check=_check,
     problems=_problems,
+    varied=("Q", "K", "V"),
 )

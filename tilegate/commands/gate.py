@@ -7,6 +7,8 @@ of a sample of what does not. Each step is saved as it is done, so a run that wa
 from __future__ import annotations
 
 import argparse
+import contextlib
+import dataclasses
 import json
 import shutil
 import sys
@@ -25,6 +27,7 @@ from tilegate.judging.waivers import Waiver
 from tilegate.measuring import causes, device_lock, duet, environment, inspection, rounds, samples, trees
 from tilegate.measuring.budget import Budget
 from tilegate.measuring.pool import WorkerPool
+from tilegate.measuring.referee import Referee
 from tilegate.measuring.workspace import Workspace, make_workspace
 from tilegate.progress import Phase, Reporter
 from tilegate.protocol import TARGETS, TIERS
@@ -345,15 +348,19 @@ def _measure(
         reporter.note(f"continuing the run in {comparison.out}")
     workspaces = _workspaces(comparison)
     logs = comparison.out / "logs"
-    with WorkerPool(workspaces, logs, comparison.config, label="inspect") as pool:
-        if not record.cases:
-            inspection.inspect(pool, record, comparison.pattern, reporter)
-        if comparison.emulated and "emulation" not in record.document:
-            limit = comparison.config.emulate_seconds
-            with record.timed("emulate"):
-                gating.enter(record, workspaces, comparison.emulated, logs=logs, reporter=reporter, seconds=limit)
-        inspection.check(pool, record, comparison.config, reporter)
-    rounds.run(rounds.Timing(record, comparison.config, comparison.target, workspaces, logs, reporter, budget))
+    # Of what the base does not have there can be no referee.
+    referee = Referee.of(workspaces["base"], logs, comparison.config) if "base" in workspaces else None
+    with referee or contextlib.nullcontext():
+        with WorkerPool(workspaces, logs, comparison.config, label="inspect") as pool:
+            if not record.cases:
+                inspection.inspect(pool, record, comparison.pattern, reporter)
+            if comparison.emulated and "emulation" not in record.document:
+                limit = comparison.config.emulate_seconds
+                with record.timed("emulate"):
+                    gating.enter(record, workspaces, comparison.emulated, logs=logs, reporter=reporter, seconds=limit)
+            inspection.check(pool, record, comparison.config, reporter, referee)
+        timing = rounds.Timing(record, comparison.config, comparison.target, workspaces, logs, reporter, budget)
+        rounds.run(dataclasses.replace(timing, referee=referee))
     if slower := causes.unexplained(record):
         sides: dict[str, Workspace] = {name: workspaces[name] for name in duet.SIDES}
         with record.timed("explain"), WorkerPool(sides, logs, comparison.config, label="explain") as pool:

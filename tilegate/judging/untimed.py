@@ -34,6 +34,9 @@ _IN_WORDS: Mapping[FailureKind, str] = {
     "hang": "hangs",
     "out-of-memory": "runs out of memory",
     "leak": "was loaded from the wrong tree",
+    "off-clock": "leaves work out of what is timed",
+    "side-effect": "changes its inputs or hands them out as results",
+    "tampered": "replaces a part of what measures it",
     "emulation": "is wrong on a chip that was emulated",
     "error": "fails",
 }

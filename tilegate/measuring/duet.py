@@ -13,14 +13,15 @@ import contextlib
 import math
 import random
 import time
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from statistics import median
 from typing import Any, Literal, TypedDict
 
 from tilegate.config import GateConfig
 from tilegate.measuring.disturbance import Patience, clock, reason
 from tilegate.measuring.pool import WorkerPool
+from tilegate.measuring.referee import Referee, in_time, new_draw, spots
 from tilegate.measuring.session import WorkerError
 from tilegate.protocol.device_state import FAST_SOURCES
 from tilegate.schemas.samples import Pair, SideName
@@ -32,13 +33,18 @@ class Result(TypedDict):
     """What was measured of one case in one pair of processes.
 
     Times are seconds, each the mean of `recorded` launches; pairs of the same place had the same buffers; `host_state`: what
-    the sensors said last.
+    the sensors said last; `looks`: how many launches of each side were compared with the reference.
     """
 
     pairs: list[Pair]
     host_state: dict[SideName, dict[str, Any]]
     recorded: int
+    looks: int
 
+
+LOOKS = 3
+"""Launches of each side that are looked at in a replicate. A head that skips half of its work, and so every second launch at
+least, gets past a screen and two confirmations in 1 of 512 runs."""
 
 PLACING_SHARE = 0.05
 """How much of the measuring of a replicate may be spent on new places for its buffers."""
@@ -77,7 +83,7 @@ class Prepared:
     set_up_seconds: float
 
 
-@dataclass(frozen=True)
+@dataclass
 class Turns:
     """One case in one pool: what is asked of its workers.
 
@@ -85,11 +91,17 @@ class Turns:
         pool: timed workers, one for each side.
         case: its id.
         config: launches, warm-up and timeouts.
+        referee: compares launches with the reference.
+        shown: the suite shows what launches read and write; known once the case is set up.
+        draws: of each side, what decided the inputs of the turn that was looked at last.
     """
 
     pool: WorkerPool
     case: str
     config: GateConfig
+    referee: Referee | None = None
+    shown: bool = False
+    draws: dict[str, str] = field(default_factory=dict)
 
     def ask(self, side: str, operation: str, timeout: float, **arguments: Any) -> Any:
         """Ask one side. Raises SideError."""
@@ -131,13 +143,6 @@ class Turns:
         recorded = found[0].recorded if len({p.recorded for p in found}) == 1 else 1
         return Prepared(seconds, recorded, launches_per_turn(seconds * recorded, self.config), set_up_seconds)
 
-    def turn_apart(self, side: str, prepared: Prepared) -> list[float]:
-        """Set the case up, take one turn, and tear it down. Raises SideError."""
-        self.place_anew([side], prepared)
-        taken = self.turn(side, prepared.launches)
-        self.ask(side, "teardown", self.config.measure_timeout)
-        return taken
-
     def place_anew(self, sides: Sequence[str], prepared: Prepared) -> None:
         """Set the case up once more, its buffers at other places; it is then timed as before. Raises SideError."""
         self._set_up(sides, 0.0)
@@ -149,27 +154,84 @@ class Turns:
     def _set_up(self, sides: Sequence[str], warm_up: float) -> float:
         """Set the case up, and launch for so long; return the seconds that the first took."""
         started = time.monotonic()
-        self.ask_all("setup", self.config.compile_timeout, {side: {"case": self.case} for side in sides})
+        shown = self.ask_all("setup", self.config.compile_timeout, {side: {"case": self.case} for side in sides})
+        self.shown = all(shown.values())
         taken = time.monotonic() - started
         for side in sides:  # one after the other: they share the device
             self.ask(side, "warm_up", self.config.measure_timeout + warm_up, seconds=warm_up)
         return taken
 
-    def turn(self, side: str, launches: int) -> list[float]:
-        """Take one turn: the seconds of each launch. Raises SideError."""
-        times: list[float] = self.ask(side, "measure", self.config.measure_timeout, launches=launches)
+    def turn(self, side: str, launches: int, spot: float | None = None) -> list[float]:
+        """Take one turn, on new inputs: the seconds of each launch; look at the one at `spot`. Raises SideError."""
+        extra: dict[str, Any] = {}
+        if self.shown:
+            extra["draw"] = new_draw()
+            if spot is not None:
+                extra["spot"], self.draws[side] = spot, extra["draw"]
+        times: list[float] = self.ask(side, "measure", self.config.measure_timeout, launches=launches, **extra)
         if len(times) != launches:
             message = f"{launches} launches were asked for, and {len(times)} times came"
             raise SideError(side, WorkerError("error", message, None), "measure")
         return times
 
-    def alternately(self, sides: Sequence[str], launches: int) -> dict[str, list[float]]:
+    def alternately(
+        self, sides: Sequence[SideName], launches: int, spot: float | None = None
+    ) -> dict[SideName, list[float]]:
         """Take the turns of several sides at once, one launch each, again and again. Raises SideError."""
-        taken: dict[str, list[float]] = {side: [] for side in sides}
-        for _ in range(launches):
+        taken: dict[SideName, list[float]] = {side: [] for side in sides}
+        looked_at = None if spot is None else int(spot * launches)
+        for launch in range(launches):
             for side in sides:
-                taken[side] += self.turn(side, 1)
+                taken[side] += self.turn(side, 1, spot if launch == looked_at else None)
         return taken
+
+    def pair(
+        self,
+        sides: Sequence[SideName],
+        prepared: Prepared,
+        spot: float | None,
+        *,
+        apart: bool,
+        after: Callable[[SideName], None],
+    ) -> dict[SideName, list[float]]:
+        """Take a turn of each side, in that order, and look at a launch of each if there is a spot. Raises SideError.
+
+        Args:
+            sides: who is first, and who is second.
+            prepared: how.
+            spot: from 0 to 1, the launch of the turn to look at.
+            apart: set the case up before each turn, and tear it down after it.
+            after: called after each turn, if they are taken one after the other.
+        """
+        if self.pool.target == "cpu" and not apart:
+            taken = self.alternately(sides, prepared.launches, spot)
+            for side in sides if spot is not None else ():
+                self.look(side)
+            return taken
+        taken = {}
+        for side in sides:
+            if apart:
+                self.place_anew([side], prepared)
+            taken[side] = self.turn(side, prepared.launches, spot)
+            after(side)
+            if spot is not None:
+                self.look(side)
+            if apart:
+                self.ask(side, "teardown", self.config.measure_timeout)
+        return taken
+
+    def look(self, side: str) -> None:
+        """Have the launch compared that was looked at last. Raises SideError."""
+        if self.referee is None:
+            return
+        try:
+            self.referee.look(self.pool, side, self.case, self.draws[side])
+        except WorkerError as error:
+            raise SideError(side, in_time(error), "look") from error
+
+    def spots(self, turns: int) -> dict[int, float]:
+        """Return in which of so many turns a launch is looked at, and which; none if nobody can look."""
+        return spots(turns, LOOKS) if self.referee is not None and self.shown else {}
 
     def state(self, side: str) -> dict[str, Any]:
         """Return what the sensors say. Raises SideError."""
@@ -187,6 +249,7 @@ def measure(
     warm_up: float,
     patience: Patience,
     apart: bool = False,
+    referee: Referee | None = None,
 ) -> Result:
     """Measure one case in one pair of processes.
 
@@ -205,11 +268,12 @@ def measure(
         warm_up: seconds of launches before the first turn.
         patience: how long may be waited for disturbances to pass.
         apart: only one process at a time can hold the case, so each turn has a set-up and a tear-down of its own.
+        referee: compares some of the timed launches of both sides with the reference, if the suite shows what they wrote.
 
     Raises:
         SideError: one side failed; nothing of the case is kept.
     """
-    turns = Turns(pool, case, config)
+    turns = Turns(pool, case, config, referee)
     prepare = turns.prepare_apart if apart else turns.prepare
     prepared = prepare(order.sample(SIDES, 2), warm_up)
     placing = _Placing(prepared.set_up_seconds)
@@ -218,20 +282,21 @@ def measure(
     before, fastest = state["head"], clock(state["head"])
     pending, in_a_row = _orders(pairs, order), 0
     measured: list[Pair] = []
+    looked_at = turns.spots(pairs)
+    known = pool.processes() if referee is None else pool.processes() | referee.processes
+
+    def read_sensors(side: SideName) -> None:
+        if watched:
+            state[side] = turns.state(side)
+
     while pending:
         if measured and not apart and placing.affordable():
             with placing.timed():
                 turns.place_anew(order.sample(SIDES, 2), prepared)
         head_first = pending.pop(0)
+        spot = looked_at.get(len(measured))
         in_order = SIDES[::-1] if head_first else SIDES
-        turn = {}
-        if pool.target == "cpu" and not apart:
-            turn = turns.alternately(in_order, prepared.launches)
-        else:
-            for side in in_order:
-                turn[side] = turns.turn_apart(side, prepared) if apart else turns.turn(side, prepared.launches)
-                if watched:
-                    state[side] = turns.state(side)
+        turn = turns.pair(in_order, prepared, spot, apart=apart, after=read_sensors)
         place = len(measured) if apart else placing.place
         pair: Pair = {"order": head_first, "place": place, "base": turn["base"], "head": turn["head"]}
         measured.append(pair)
@@ -239,7 +304,7 @@ def measure(
             continue
         after = [state[side] for side in SIDES]
         fastest = max(fastest, *map(clock, after))
-        why = reason(before, after, workers=pool.processes(), fastest=fastest)
+        why = reason(before, after, workers=known, fastest=fastest)
         before = state["base" if head_first else "head"]
         if why is None:
             in_a_row = 0
@@ -252,20 +317,31 @@ def measure(
     if not watched:
         state = {side: turns.state(side) for side in SIDES}
     turns.ask_all("teardown", config.measure_timeout, {side: {} for side in SIDES})
-    return {"pairs": measured, "host_state": state, "recorded": prepared.recorded}
+    return {"pairs": measured, "host_state": state, "recorded": prepared.recorded, "looks": len(looked_at)}
 
 
 def measure_alone(
-    pool: WorkerPool, side: str, case: str, count: int, config: GateConfig, *, warm_up: float
+    pool: WorkerPool,
+    side: str,
+    case: str,
+    count: int,
+    config: GateConfig,
+    *,
+    warm_up: float,
+    referee: Referee | None = None,
 ) -> list[list[float]]:
     """Measure a case that the base does not have, in one worker; return the seconds of each launch of `count` turns.
 
     Raises:
         SideError: it failed.
     """
-    turns = Turns(pool, case, config)
+    turns = Turns(pool, case, config, referee)
     prepared = turns.prepare([side], warm_up)
-    measured = [turns.turn(side, prepared.launches) for _ in range(count)]
+    looked_at, measured = turns.spots(count), []
+    for index in range(count):
+        measured.append(turns.turn(side, prepared.launches, looked_at.get(index)))
+        if index in looked_at:
+            turns.look(side)
     turns.ask(side, "teardown", config.measure_timeout)
     return measured
 

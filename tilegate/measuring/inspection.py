@@ -10,6 +10,7 @@ from collections.abc import Mapping, Sequence
 from tilegate.config import GateConfig
 from tilegate.files import UsageError
 from tilegate.measuring.pool import WorkerPool
+from tilegate.measuring.referee import Referee, new_draw
 from tilegate.measuring.samples import Record, new_side
 from tilegate.measuring.session import Catalogue, ListedCase, WorkerError, wants_to_be_alone
 from tilegate.progress import Reporter
@@ -42,10 +43,17 @@ def inspect(pool: WorkerPool, record: Record, pattern: str | None, reporter: Rep
     record.save()
 
 
-def check(pool: WorkerPool, record: Record, config: GateConfig, reporter: Reporter) -> None:
-    """Check the results of the head in every case, and of the base where it is timed or where the head is wrong."""
+def check(
+    pool: WorkerPool, record: Record, config: GateConfig, reporter: Reporter, referee: Referee | None = None
+) -> None:
+    """Check the results of the head in every case, and of the base where it is timed or where the head is wrong.
+
+    By the suite's own `check` in the side's process, and by the referee where the suite shows it what a launch wrote.
+    """
     pending = [name for name, case in record.cases.items() if _unchecked(case, "head") or _base_to_check(case)]
     unverified = 0
+    if pending and referee is not None:
+        referee.start()
     with record.timed("check"), reporter.phase("check", len(pending)) as phase:
         for name in pending:
             case = record.cases[name]
@@ -54,12 +62,14 @@ def check(pool: WorkerPool, record: Record, config: GateConfig, reporter: Report
             if _base_to_check(case):
                 to_check["base"] = case["base"]
             failed: dict[str, str] = {}
-            skipped = _check(pool, name, to_check, config.for_case(name), failed)
-            if len(to_check) > 1 and (beside := _checked_apart(pool, name, to_check, failed, config.for_case(name))):
+            skipped = _check(pool, name, to_check, config.for_case(name), referee=referee, failed=failed)
+            if len(to_check) > 1 and (
+                beside := _checked_apart(pool, name, to_check, failed, config.for_case(name), referee=referee)
+            ):
                 case["apart"] = beside
                 reporter.note(f"{name} needs the device alone: its sides are measured one after the other")
             if _base_to_check(case):  # only now is it known that the head is wrong
-                skipped |= _check(pool, name, {"base": case["base"]}, config.for_case(name))
+                skipped |= _check(pool, name, {"base": case["base"]}, config.for_case(name), referee=referee)
             if len(skipped) == len(_SIDES):
                 del record.cases[name]
                 phase.done(f"{name}: skipped by the suite (NotImplementedError in setup)")
@@ -254,6 +264,8 @@ def _check(
     case_id: str,
     sides: Mapping[str, Side],
     config: GateConfig,
+    *,
+    referee: Referee | None,
     failed: dict[str, str] | None = None,
 ) -> set[str]:
     """Check a case in the workers of that name, all at once; enter in `sides` what came of it. Return who skips it.
@@ -263,38 +275,53 @@ def _check(
         case_id: which case.
         sides: by worker.
         config: of the case.
+        referee: compares results, too, if there is one and the suite shows it what a launch wrote.
         failed: gets, of each worker that failed, at which operation.
     """
-    going, skipped = dict(sides), set()
+    going, skipped, shown = dict(sides), set[str](), set[str]()
     for operation, timeout in (
         ("setup", config.compile_timeout),
         ("check", config.check_timeout),
+        ("look", config.check_timeout),
         ("teardown", config.check_timeout),
     ):
-        arguments = {name: {"case": case_id} if operation == "setup" else {} for name in going}
+        draw = new_draw()
+        arguments: dict[str, dict[str, str]] = dict.fromkeys(going, {"case": case_id} if operation == "setup" else {})
+        if operation == "look":
+            arguments = {name: {"draw": draw} for name in shown & set(going)}
         for name, answer in pool.request_all(operation, timeout, arguments).items():
             try:
                 answered = answer()
+                if operation == "setup" and answered and referee is not None and name in _SIDES:
+                    shown.add(name)
+                if operation == "look" and referee is not None:
+                    referee.look(pool, name, case_id, draw)
             except WorkerError as error:
                 if _fail(going.pop(name), error):
                     skipped.add(name)
                 elif failed is not None:
                     failed[name] = operation
             else:
-                if operation == "check":
-                    going[name]["checked"] = answered
+                if operation in ("check", "look"):
+                    going[name]["checked"] |= answered is not False
     return skipped
 
 
 def _checked_apart(
-    pool: WorkerPool, case_id: str, sides: Mapping[str, Side], failed: Mapping[str, str], config: GateConfig
+    pool: WorkerPool,
+    case_id: str,
+    sides: Mapping[str, Side],
+    failed: Mapping[str, str],
+    config: GateConfig,
+    *,
+    referee: Referee | None,
 ) -> Failure | None:
     """Check what failed beside the other side once more, alone; return how it failed if that was the other's doing."""
     found = {name: sides[name]["failure"] for name in failed}
     again = {name: f for name, f in found.items() if f is not None and wants_to_be_alone(f["kind"], failed[name])}
     for name in again:
         sides[name]["status"], sides[name]["failure"] = "ok", None
-        _check(pool, case_id, {name: sides[name]}, config)
+        _check(pool, case_id, {name: sides[name]}, config, referee=referee)
     mended = [failure for name, failure in again.items() if sides[name]["status"] == "ok"]
     return mended[0] if mended and all(side["status"] == "ok" for side in sides.values()) else None
 

@@ -18,6 +18,7 @@ MOST_RECORDED = 10_000  # launches of one sample; the samples schema allows no m
 _KINDS = frozenset(
     (
         *("compile", "import", "setup", "wrong-result", "crash", "hang", "out-of-memory", "leak", "error"),
+        *("off-clock", "side-effect", "tampered"),
         *("missing", "skipped"),  # no failures; see WorkerError
     )
 )
@@ -111,10 +112,19 @@ def _is_time(seconds: object) -> bool:
     return isinstance(seconds, float) and math.isfinite(seconds) and MIN_SECONDS <= seconds <= MAX_SECONDS
 
 
+def _is_delivery(answer: object) -> bool:
+    match answer:
+        case {"launch": int(launch), "set": int(which), "sets": int(sets), "light": list(light), **rest}:
+            return not rest and launch >= 0 and 0 <= which < sets and all(isinstance(name, str) for name in light)
+    return False
+
+
 _EXPECTED: Mapping[str, Callable[[object], bool]] = {
     "load": _is_catalogue,
     "artifacts": _is_identity,
+    "setup": lambda answer: isinstance(answer, bool),
     "check": lambda answer: isinstance(answer, bool),
+    "deliver": _is_delivery,
     "record": lambda answer: type(answer) is int and 1 <= answer <= MOST_RECORDED,
     "measure": _are_times,
     "state": lambda answer: isinstance(answer, dict),

@@ -22,6 +22,7 @@ from tilegate.measuring import duet, inspection, layout, samples
 from tilegate.measuring.budget import Budget
 from tilegate.measuring.disturbance import Patience
 from tilegate.measuring.pool import WorkerPool
+from tilegate.measuring.referee import Referee
 from tilegate.measuring.session import WorkerError, wants_to_be_alone
 from tilegate.measuring.workspace import Workspace
 from tilegate.progress import Reporter
@@ -47,6 +48,7 @@ class Timing:
         budget: how long it may take.
         patience: how long it may wait for the machine to be quiet.
         layouts: what differs between its processes besides the code.
+        referee: compares timed launches with the reference.
     """
 
     record: samples.Record
@@ -58,6 +60,7 @@ class Timing:
     budget: Budget
     patience: Patience = field(default_factory=lambda: Patience(PATIENCE))
     layouts: layout.Layouts = field(default_factory=layout.Layouts)
+    referee: Referee | None = None
 
 
 def run(timing: Timing) -> None:
@@ -267,7 +270,15 @@ def _one(timing: Timing, pool: WorkerPool, what: tuple[Stage, str, int], warm_up
     started = time.monotonic()
     try:
         result = duet.measure(
-            pool, name, pairs, config, order, warm_up=warm_up, patience=timing.patience, apart="apart" in case
+            pool,
+            name,
+            pairs,
+            config,
+            order,
+            warm_up=warm_up,
+            patience=timing.patience,
+            apart="apart" in case,
+            referee=timing.referee,
         )
     except duet.SideError as failed:
         return failed
@@ -281,6 +292,8 @@ def _one(timing: Timing, pool: WorkerPool, what: tuple[Stage, str, int], warm_up
     }
     if result["recorded"] > 1:
         replicate["recorded"] = result["recorded"]
+    if result["looks"]:
+        replicate["looks"] = result["looks"]
     case["replicates"].append(replicate)
     for side, state in result["host_state"].items():
         case[side]["host_state"] += [state] if state else []
@@ -319,7 +332,7 @@ def _tried_alone(timing: Timing, side: str, name: str, turns: int) -> WorkerErro
     with _pool(timing, "alone", {side: timing.workspaces[side]}) as pool:
         try:
             pool.worker(side).catalogue()
-            duet.measure_alone(pool, side, name, turns, config, warm_up=config.warm_up_seconds)
+            duet.measure_alone(pool, side, name, turns, config, warm_up=config.warm_up_seconds, referee=timing.referee)
         except duet.SideError as failed:
             return failed.error
         except WorkerError as error:

@@ -11,6 +11,7 @@ from tilegate.config import GateConfig, load_config
 from tilegate.files import UsageError
 from tilegate.measuring import trees
 from tilegate.measuring.layout import Layout
+from tilegate.protocol.selection import LISTING_VARIABLE
 from tilegate.schemas.samples import Target, Tier
 
 _KEPT_VARIABLES = frozenset(
@@ -29,6 +30,7 @@ class Workspace:
         suite: import name of the suite in it; `suite_root` is its folder in the exported tree.
         package: import name of the package; `package_root` is its folder or file, None if the tree has none.
         target, tier: what the suite is told to select.
+        only_data: its worker only draws inputs and compares results, so what compiles kernels need not be imported.
     """
 
     name: str
@@ -40,6 +42,7 @@ class Workspace:
     package_root: Path | None
     target: Target
     tier: Tier
+    only_data: bool = False
 
 
 def make_workspace(
@@ -128,5 +131,6 @@ def environment_of(workspace: Workspace, layout: Layout | None = None) -> dict[s
         "PYTHONHASHSEED": "0",  # code generated from a set must come out the same in every process
         "TILEGATE_TARGET": workspace.target,
         "TILEGATE_TIER": workspace.tier,
+        **({LISTING_VARIABLE: "1"} if workspace.only_data else {}),
         **({} if layout is None else layout.variables()),
     }

@@ -13,8 +13,9 @@ import importlib
 from typing import TYPE_CHECKING
 
 from tilegate.protocol.artifacts import JSON, Artifact, digest
+from tilegate.protocol.buffers import Buffers
 from tilegate.protocol.calls import call_clock_for
-from tilegate.protocol.clocks import RECORDED, SHORT, Clock, Timed, clock_for, cold_sets, recorded
+from tilegate.protocol.clocks import RECORDED, SHORT, Around, Clock, Timed, clock_for, cold_sets, recorded
 from tilegate.protocol.origin import WrongTreeError, verify_origin
 from tilegate.protocol.selection import TARGETS, TIERS, Selection, listing, selection
 from tilegate.protocol.whereabouts import whereabouts
@@ -29,7 +30,9 @@ __all__ = [
     "SHORT",
     "TARGETS",
     "TIERS",
+    "Around",
     "Artifact",
+    "Buffers",
     "CallBenchmark",
     "Clock",
     "LatencyBenchmark",

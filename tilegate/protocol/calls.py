@@ -21,7 +21,15 @@ from dataclasses import dataclass
 from time import perf_counter_ns
 
 from tilegate.protocol.artifacts import JSON
-from tilegate.protocol.clocks import Clock, Timed, check_launches, no_garbage_collection, one_core, require_device
+from tilegate.protocol.clocks import (
+    Around,
+    Clock,
+    Timed,
+    check_launches,
+    no_garbage_collection,
+    one_core,
+    require_device,
+)
 
 YARDSTICK_SECONDS = 25e-6
 """By definition. About what a 2-core AMD EPYC virtual machine takes when it does nothing else."""
@@ -81,43 +89,51 @@ class CallClock:
             launch()
         self._synchronize()
 
-    def measure(self, launch: Callable[[], object], launches: int) -> list[float]:
-        """Return the seconds of each of `launches` calls, or of as many series that `record` made."""
+    def measure(self, launch: Callable[[], object], launches: int, around: Around | None = None) -> list[float]:
+        """Return the seconds of each of `launches` calls, or of as many series that `record` made.
+
+        `around` is around each call, or around each block of them: a result of before comes of use within a block at most.
+        """
         check_launches(launches)
         with one_core(), no_garbage_collection():
             self._synchronize()
             for _ in range(_UNCOUNTED_CALLS):
                 launch()
             if isinstance(launch, _Series):
-                samples = [self._series(launch.call) for _ in range(launches)]
+                samples = [self._series(launch.call, around) for _ in range(launches)]
             else:
-                samples = [_seconds(launch, 1) for _ in range(launches)]
+                samples = [_seconds(launch, 1, around) for _ in range(launches)]
             self._synchronize()
         return samples
 
     def record(self, launch: Callable[[], object], seconds: float) -> Timed | None:
         """See `Clock.record`: a short call is timed in blocks, against the yardstick."""
-        return Timed(_Series(launch), _BLOCK * _BLOCKS) if seconds < SHORT_CALL else None
+        return Timed(_Series(launch), _BLOCK * _BLOCKS, _BLOCKS) if seconds < SHORT_CALL else None
 
     def state(self) -> dict[str, JSON]:
         """Nothing: the kernels' clock reads the sensors."""
         return {}
 
-    def _series(self, call: Callable[[], object]) -> float:
+    def _series(self, call: Callable[[], object], around: Around | None) -> float:
         if self._yardstick is None:
             self._yardstick = _yardstick()
         calls, yardsticks = [], []
         for _ in range(_BLOCKS):
-            calls.append(_seconds(call, _BLOCK))
+            calls.append(_seconds(call, _BLOCK, around))
             yardsticks.append(_seconds(self._yardstick, _BLOCK))
         return _BLOCK * _BLOCKS * YARDSTICK_SECONDS * min(calls) / min(yardsticks)
 
 
-def _seconds(call: Callable[[], object], count: int) -> float:
+def _seconds(call: Callable[[], object], count: int, around: Around | None = None) -> float:
+    if around is not None:
+        around.before()
     start = perf_counter_ns()
     for _ in range(count):
         call()
-    return (perf_counter_ns() - start) * 1e-9
+    seconds = (perf_counter_ns() - start) * 1e-9
+    if around is not None:
+        around.after()
+    return seconds
 
 
 def _yardstick() -> Callable[[], object]:

@@ -51,6 +51,19 @@ _LONGEST_REASON = 200  # characters
 _MAX_FLUSHES = 64  # flushes queued before a launch, to hide a slow host: 7 ms at 4.8 TB/s
 
 
+class Around(Protocol):
+    """What is done around every launch, off the clock."""
+
+    def before(self) -> None:
+        """Called before each launch and before the cache is flushed; may queue work on the current stream."""
+
+    def after(self) -> bool:
+        """Called right after each launch, before anybody waits for it; returns whether this launch is looked at."""
+
+    def lag(self, launch: float, more: float) -> None:
+        """Told of a launch that is looked at: its seconds, and how long the device was busy after its last event."""
+
+
 class Clock(Protocol):
     """Times launches on one target.
 
@@ -65,8 +78,8 @@ class Clock(Protocol):
     def warm_up(self, launch: Callable[[], object], seconds: float) -> None:
         """Launch repeatedly until `seconds` have passed, at least once; returns when the device is idle."""
 
-    def measure(self, launch: Callable[[], object], launches: int) -> list[float]:
-        """Return the seconds of each of `launches` launches, each from a cold cache.
+    def measure(self, launch: Callable[[], object], launches: int, around: Around | None = None) -> list[float]:
+        """Return the seconds of each of `launches` launches, each from a cold cache, with `around` around each.
 
         Raises:
             ValueError: `launches` is less than 1.
@@ -93,14 +106,17 @@ class Timed:
     Attributes:
         run: starts it.
         launches: how many launches of the kernel under test that is.
+        parts: how often `around` is done around a part of it.
     """
 
     run: Callable[[], object]
     launches: int = 1
+    parts: int = 1
 
-    def measure(self, clock: Clock, samples: int) -> list[float]:
-        """Return `samples` times, each the mean of its launches, in seconds."""
-        return [seconds / self.launches for seconds in clock.measure(self.run, samples)]
+    def measure(self, clock: Clock, samples: int, around: Around | None = None) -> list[float]:
+        """Return `samples` times, each the mean of its launches, in seconds; `around` is around each sample."""
+        taken = clock.measure(self.run, samples) if around is None else clock.measure(self.run, samples, around)
+        return [seconds / self.launches for seconds in taken]
 
 
 def recorded(clock: Clock, launch: Callable[[], object], seconds: float) -> Timed:
@@ -158,17 +174,21 @@ class CpuClock:
         while perf_counter_ns() < end:
             launch()
 
-    def measure(self, launch: Callable[[], object], launches: int) -> list[float]:
+    def measure(self, launch: Callable[[], object], launches: int, around: Around | None = None) -> list[float]:
         """See `Clock.measure`."""
         check_launches(launches)
         samples = []
         with one_core(), no_garbage_collection():
             for _ in range(launches):
+                if around is not None:
+                    around.before()
                 self._byte ^= 1
                 ctypes.memset(self._address, self._byte, self._size)
                 start = perf_counter_ns()
                 launch()
                 samples.append((perf_counter_ns() - start) * 1e-9)
+                if around is not None:
+                    around.after()
         return samples
 
     def record(self, launch: Callable[[], object], seconds: float) -> None:
@@ -208,6 +228,7 @@ class DeviceClock:
         self._event = torch.cuda.Event
         self._record = torch.cuda.Event.record
         self._passed = torch.cuda.Event.query
+        self._wait = torch.cuda.Event.synchronize
         self._elapsed_ms = torch.cuda.Event.elapsed_time
         self._stream = torch.cuda.current_stream
         self._synchronize = torch.cuda.synchronize
@@ -234,14 +255,14 @@ class DeviceClock:
             if now - start < 5_000_000:
                 batch = min(2 * batch, _MAX_BATCH)
 
-    def measure(self, launch: Callable[[], object], launches: int) -> list[float]:
+    def measure(self, launch: Callable[[], object], launches: int, around: Around | None = None) -> list[float]:
         """See `Clock.measure`."""
         check_launches(launches)
         samples: list[float] = []
         late_before = False
         with no_garbage_collection():
             while len(samples) < launches:
-                batch = self._measure_batch(launch, min(launches - len(samples), _MAX_BATCH))
+                batch = self._measure_batch(launch, min(launches - len(samples), _MAX_BATCH), around)
                 late = sum(host_late for _, host_late in batch)
                 hopeless = late_before and late > 0 and self._flushes >= _MAX_FLUSHES
                 samples += [seconds for seconds, host_late in batch if hopeless or not host_late]
@@ -268,22 +289,41 @@ class DeviceClock:
         replay = self._replay
         return Timed(lambda: replay(graph), RECORDED)
 
-    def _measure_batch(self, launch: Callable[[], object], launches: int) -> list[tuple[float, bool]]:
+    def _measure_batch(
+        self, launch: Callable[[], object], launches: int, around: Around | None
+    ) -> list[tuple[float, bool]]:
         """Queue `launches` launches and wait once; return for each its seconds, and whether they may hold host time."""
         timed = [(self._event(enable_timing=True), self._event(enable_timing=True)) for _ in range(launches)]
         stream = self._stream()
         host_late = []
+        lags: list[tuple[int, float]] = []
         self._synchronize()
         for start, end in timed:
+            if around is not None:
+                around.before()
             for _ in range(self._flushes):
                 self._flush()
             self._record(start, stream)
             launch()
             self._record(end, stream)
             host_late.append(self._passed(start))
+            if around is not None and around.after():
+                lags.append((len(host_late) - 1, self._lag(stream)))
         self._synchronize()
         seconds = [self._elapsed_ms(start, end) * 1e-3 for start, end in timed]
+        for index, lag in lags:
+            if around is not None:
+                around.lag(seconds[index], lag)
         return list(zip(seconds, host_late, strict=True))
+
+    def _lag(self, stream: Any) -> float:
+        """Return the seconds that the device is busy, on whatever stream, after all work of `stream` is done."""
+        end = self._event()
+        self._record(end, stream)
+        self._wait(end)
+        done = perf_counter_ns()
+        self._synchronize()
+        return (perf_counter_ns() - done) * 1e-9
 
     def state(self) -> dict[str, JSON]:
         """See `Clock.state`; also "host_bound_launches": samples so far that may hold host time, and "not_recorded"."""

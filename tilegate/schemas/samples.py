@@ -20,6 +20,9 @@ FailureKind = Literal[
     "hang",
     "out-of-memory",
     "leak",
+    "off-clock",
+    "side-effect",
+    "tampered",
     "emulation",
     "error",
 ]
@@ -96,6 +99,7 @@ class Replicate(TypedDict):
     session: str
     layouts: NotRequired[Layouts]
     recorded: NotRequired[int]
+    looks: NotRequired[int]
     pairs: list[Pair]
 
 

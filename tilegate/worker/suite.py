@@ -36,11 +36,16 @@ from tilegate.protocol import (
     verified_work,
 )
 from tilegate.protocol.origin import ROOT_VARIABLE
+from tilegate.worker import arrays
+from tilegate.worker.looks import Drawn, Looks
 from tilegate.worker.placement import Placement
 
 _T = TypeVar("_T")
 
 _NO_CLOCK = "this worker was started without a clock"
+_NOTHING_TO_SEE = "the suite does not show what a launch of this case reads and writes"
+SEAMS = ("inputs", "buffers", "verify")
+"""Methods of a suite's class by which a launch can be looked at."""
 
 
 @dataclass(frozen=True)
@@ -103,6 +108,8 @@ class Side:
         self._current: Any = None
         self._launch: Callable[[], object] = _nothing_is_set_up
         self._timed = Timed(_nothing_is_set_up)
+        self._looks: Looks | None = None
+        self._drawn: tuple[str, Drawn] | None = None
         if self._package_root is None:
             sys.meta_path.insert(0, _Absent(package))
         else:
@@ -184,9 +191,9 @@ class Side:
         self._verify()
         return described
 
-    def setup(self, case: str) -> None:
-        """Set the case up; the one before is torn down first."""
-        self.teardown()
+    def setup(self, case: str) -> bool:
+        """Set the case up; the one before is torn down first. Return whether its suite shows what launches read and write."""
+        self._let_go()
         if self._placement is not None:
             self._placement.renew()
         found = self._cases[case]
@@ -200,6 +207,10 @@ class Side:
         function, values = benchmark.func, (*cached, *found.values)
         self._launch = lambda: function(*values)
         self._timed = Timed(self._launch)
+        holder = getattr(function, "__self__", None)
+        if all(hasattr(holder, seam) for seam in SEAMS):
+            self._looks = Looks(holder, values, self._draw(case))
+        return self._looks is not None
 
     def launch(self, count: int) -> None:
         """Launch `count` times, untimed: for a profiler."""
@@ -228,9 +239,44 @@ class Side:
         """Measure single launches again."""
         self._timed = Timed(self._launch)
 
-    def measure(self, launches: int) -> list[float]:
-        """Return the seconds of each of `launches` launches, or of the mean launch of each of so many recordings."""
-        return self._timed.measure(self._timer(), launches)
+    def measure(self, launches: int, draw: str = "", spot: float | None = None) -> list[float]:
+        """Return the seconds of each of `launches` launches, or of the mean launch of each of so many recordings.
+
+        Args:
+            launches: how many.
+            draw: decides the inputs of this turn; "" leaves them alone.
+            spot: from 0 to 1, which of them is looked at (see `deliver`), if any.
+        """
+        if self._looks is None or not draw:
+            return self._timed.measure(self._timer(), launches)
+        self._looks.begin(draw, None if spot is None else int(spot * launches * self._timed.parts))
+        return self._timed.measure(self._timer(), launches, self._looks)
+
+    def look(self, draw: str) -> None:
+        """Launch once on new inputs, without a clock; `deliver` hands out the result."""
+        if self._looks is None:
+            raise RuntimeError(_NOTHING_TO_SEE)
+        self._looks.begin(draw, 0)
+        self._looks.before()
+        self._launch()
+        self._looks.after()
+
+    def deliver(self, path: str, choice: float) -> dict[str, Any]:
+        """Write the results of the launch that was looked at to a file; return what `verify` needs to judge them."""
+        if self._looks is None:
+            raise RuntimeError(_NOTHING_TO_SEE)
+        return self._looks.deliver(Path(path), choice, recorded=self._timed.launches > 1 and self._timed.parts == 1)
+
+    def verify(self, case: str, path: str, about: Mapping[str, Any]) -> None:
+        """Compare what another process delivered with the reference, on inputs that are drawn here. Needs no `setup`.
+
+        Raises:
+            WrongResult: it is not what it should be.
+        """
+        found, drawn = self._cases[case], self._draw(case)
+        inputs = drawn.windows(about["draw"], about["launch"], frozenset(about["light"]), about["set"], about["sets"])
+        device = next((x.device for x in inputs.values() if arrays.is_tensor(x)), None)
+        found.fresh().func.__self__.verify(inputs, arrays.read(Path(path), device), *found.values)
 
     def state(self) -> Mapping[str, JSON]:
         """Return what the device's sensors say."""
@@ -240,10 +286,23 @@ class Side:
 
     def teardown(self) -> None:
         """Let go of the case that is set up and of its memory."""
+        self._drawn = None
+        self._let_go()
+
+    def _draw(self, case: str) -> Drawn:
+        """Return the values of the case's inputs; drawn once, however often it is set up."""
+        if self._drawn is None or self._drawn[0] != case:
+            self._drawn = None
+            found = self._cases[case]
+            self._drawn = (case, Drawn.of(found.fresh().func.__self__, found.values))
+        return self._drawn[1]
+
+    def _let_go(self) -> None:
         if self._current is None:
             return
         benchmark, _ = self._current
         self._current, self._launch, self._timed = None, _nothing_is_set_up, Timed(_nothing_is_set_up)
+        self._looks = None
         benchmark.do_teardown()
         del benchmark
         if self._placement is not None:

@@ -20,6 +20,7 @@ class Device:
     def __init__(self, *, hip: str | None = None, launch_host: float = 20, launch_device: float = 300) -> None:
         self.host = 0.0
         self.device = 0.0
+        self.other_stream = 0.0  # until when it is busy
         self.log: list[str] = []
         self.flush_bytes = 0
         self.launch_host, self.launch_device = launch_host, launch_device
@@ -27,7 +28,6 @@ class Device:
 
         class Event:
             def __init__(self, enable_timing: bool = False) -> None:
-                assert enable_timing
                 self.time = float("nan")
 
             def record(self, stream: object) -> None:
@@ -36,6 +36,9 @@ class Device:
 
             def query(self) -> bool:
                 return self.time <= device.host
+
+            def synchronize(self) -> None:
+                device.host = max(device.host, self.time)
 
             def elapsed_time(self, end: Event) -> float:
                 assert end.time <= device.host, "read before the device was done"
@@ -90,7 +93,7 @@ class Device:
 
     def synchronize(self) -> None:
         self.log.append("wait")
-        self.host = max(self.host, self.device)
+        self.host = max(self.host, self.device, self.other_stream)
 
     def launch(self) -> None:
         if self.recording is not None:
@@ -110,6 +113,41 @@ def simulate(monkeypatch):
         return device
 
     return make
+
+
+class Looking:
+    """Looks at every second launch."""
+
+    def __init__(self, device: Device) -> None:
+        self.device, self.launches, self.lags = device, 0, []
+
+    def before(self) -> None:
+        self.device.enqueue("vary", host=5, device=50)
+
+    def after(self) -> bool:
+        self.device.enqueue("copy", host=5, device=50)
+        self.launches += 1
+        return self.launches % 2 == 0
+
+    def lag(self, launch: float, more: float) -> None:
+        self.lags.append((launch, more))
+
+
+@pytest.mark.parametrize("elsewhere", [0, 400])
+def test_what_is_done_around_launches_is_off_the_clock_and_work_elsewhere_is_seen(simulate, monkeypatch, elsewhere):
+    device = simulate()
+    clock = clock_for("cuda")
+    monkeypatch.setattr(clocks, "perf_counter_ns", lambda: int(device.host * 1e3))
+
+    def launch() -> None:
+        device.launch()
+        device.other_stream = device.device + 50 + elsewhere  # it ends with the copy, or later
+
+    looking = Looking(device)
+    assert clock.measure(launch, 4, looking) == pytest.approx([300e-6] * 4)
+    assert device.log[1:6] == ["vary", "flush", "event", "launch", "event"]
+    assert [launch for launch, _ in looking.lags] == pytest.approx([300e-6] * 2)
+    assert [more for _, more in looking.lags] == pytest.approx([elsewhere * 1e-6] * 2, abs=1e-8)
 
 
 @pytest.mark.parametrize(("target", "hip"), [("cuda", None), ("hip", "6.2.0")])
