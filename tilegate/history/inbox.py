@@ -166,15 +166,7 @@ def unfiled(history: History, found: Sequence[Entry], author: str, now: str) -> 
     """Return an event for each open entry that has none yet: it freezes its id."""
     known = {mark for event in history.events for mark in event.get("marks", [])}
     return [
-        Event(
-            kind="event",
-            what="triage",
-            about=entry.id,
-            created=now,
-            author=author,
-            state="new",
-            marks=list(entry.marks),
-        )
+        Event(kind="event", what="triage", about=entry.id, created=now, author=author, marks=list(entry.marks))
         for entry in found
         if entry.open and not known & set(entry.marks)
     ]

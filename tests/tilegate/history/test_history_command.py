@@ -101,7 +101,7 @@ def test_an_open_regression_is_filed_and_triaged(toy, history):
         assert said in shown.err
     assert history("triage", entry["id"], "--state", "accepted", "--expires", "2999-01-01", "--owner", "Ada")[0] == 0
     status, shown = history("regressions", "--json")
-    assert status == 0
+    assert status == 0, shown.out
     (after,) = json.loads(shown.out)
     assert (after["id"], after["state"], after["owner"], after["open"]) == (entry["id"], "accepted", "Ada", False)
 
