@@ -14,13 +14,13 @@ from typing import Literal
 
 from tilegate import files
 from tilegate.files import UsageError
-from tilegate.measuring import environment, trees
+from tilegate.measuring import environment, git, trees
 from tilegate.schemas.samples import Target
 
 _LONGEST_BUDGET = 10_000.0  # minutes; a week
 
 
-def refuse_dirty(repository: trees.Repository, revisions: Mapping[str, trees.Revision], paths: list[str]) -> None:
+def refuse_dirty(repository: git.Repository, revisions: Mapping[str, trees.Revision], paths: list[str]) -> None:
     """Refuse commits that are checked out with uncommitted changes in `paths`: they would not be what is measured.
 
     Where one side is the files as they are, the changes are measured: that they are not in the other side is the point.
@@ -56,7 +56,7 @@ def target_named(name: Target | Literal["auto"]) -> Target:
     return "hip" if torch.get("rocm") else "cuda"
 
 
-def default_folder(repository: trees.Repository, name: str) -> Path:
+def default_folder(repository: git.Repository, name: str) -> Path:
     """Return the folder or file of that name in the repository's .tilegate, which git ignores; only .tilegate is made.
 
     Raises:

@@ -23,7 +23,7 @@ from tilegate.isa.survey import Survey, everything
 from tilegate.isa.toolchain import ToolchainError, find_toolchain
 from tilegate.lowering.revision import lowering_of
 from tilegate.lowering.store import default_store
-from tilegate.measuring import trees
+from tilegate.measuring import git, trees
 
 SCHEMA = "tilegate-plan/1"
 SCHEMA_FILE = "plan-1.json"
@@ -161,7 +161,7 @@ def _revision(folder: Path, commit: str) -> trees.Revision:
 
 
 def _surveys(
-    opened: trees.Repository, sides: Mapping[str, trees.Revision], arch: str
+    opened: git.Repository, sides: Mapping[str, trees.Revision], arch: str
 ) -> tuple[dict[str, Survey] | None, str | None]:
     """Return the surveys of both sides with the base's suite, or why they cannot be had."""
     try:

@@ -24,7 +24,7 @@ from tilegate.files import UsageError
 from tilegate.judging import judge, noise_file, waivers
 from tilegate.judging.noise import NoiseProfile
 from tilegate.judging.waivers import Waiver
-from tilegate.measuring import causes, device_lock, duet, environment, inspection, rounds, samples, trees
+from tilegate.measuring import causes, device_lock, duet, environment, git, inspection, rounds, samples, trees
 from tilegate.measuring.budget import Budget
 from tilegate.measuring.pool import WorkerPool
 from tilegate.measuring.referee import Referee
@@ -312,7 +312,7 @@ def _asked(args: argparse.Namespace) -> Asked:
 
 def _noise_profile(
     path: Path | None,
-    repository: trees.Repository,
+    repository: git.Repository,
     base: trees.Revision,
     config: GateConfig,
     described: Environment,

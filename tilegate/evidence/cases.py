@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from tilegate.files import UsageError
-from tilegate.measuring import trees
+from tilegate.measuring import git, trees
 from tilegate.measuring.pool import WorkerPool
 from tilegate.measuring.session import ListedCase, Worker, WorkerError
 from tilegate.measuring.workspace import workspace_of
@@ -60,7 +60,7 @@ def one_case(worker: Worker, pattern: str) -> ListedCase:
 
 
 def asked(
-    repository: trees.Repository,
+    repository: git.Repository,
     wanted: Mapping[str, tuple[str, str]],
     scratch: Path,
     *,

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import cast
 
 from tilegate.history.records import CodeVersion, Versions
-from tilegate.measuring import trees
+from tilegate.measuring import git, trees
 from tilegate.measuring.pool import WorkerPool
 from tilegate.measuring.session import WorkerError
 from tilegate.measuring.workspace import workspace_of
@@ -16,7 +16,7 @@ from tilegate.schemas.samples import Target, Tier
 
 
 def survey(
-    repository: trees.Repository, commit: str, *, target: Target, tier: Tier, toolchain: str, logs: Path
+    repository: git.Repository, commit: str, *, target: Target, tier: Tier, toolchain: str, logs: Path
 ) -> Versions:
     """Ask a commit's own suite for the identity of every kernel case. What fails is a reason, never an exception.
 

@@ -19,7 +19,7 @@ from tilegate.history.records import Commit, Versions
 from tilegate.history.store import Store
 from tilegate.history.survey import survey
 from tilegate.history.view import Case, History, view
-from tilegate.measuring import trees
+from tilegate.measuring import git, trees
 from tilegate.schemas.samples import Target, Tier
 
 TYPICAL_ERROR = 0.002
@@ -188,7 +188,7 @@ def plan_to_json(history: History, wanted: Sequence[Wanted]) -> str:
     )
 
 
-def _contents(repository: trees.Repository, folder: Path, sha: str) -> str:
+def _contents(repository: git.Repository, folder: Path, sha: str) -> str:
     """What decides a commit's code versions: equal contents need no second survey."""
     try:
         revision = trees.resolve(repository, sha, folder)

@@ -9,52 +9,27 @@ from __future__ import annotations
 
 import contextlib
 import os
-import re
 import secrets
 import shlex
 import shutil
-import subprocess
 import tempfile
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from tilegate import files
 from tilegate.files import UsageError
+from tilegate.measuring import git
+from tilegate.measuring.git import Repository
 
 WORKTREE = "WORKTREE"
 """The revision that stands for the files as they are, uncommitted changes and untracked files included."""
 
 _KEPT_TREES = 24  # exported trees; older ones that no run has used for a week are deleted
 _KEPT_SECONDS = 7 * 86_400
-# Set inside git hooks; they would redirect every command here to another index or repository.
-_LOCAL_VARIABLES = (
-    "GIT_ALTERNATE_OBJECT_DIRECTORIES",
-    "GIT_COMMON_DIR",
-    "GIT_DIR",
-    "GIT_INDEX_FILE",
-    "GIT_NAMESPACE",
-    "GIT_OBJECT_DIRECTORY",
-    "GIT_PREFIX",
-    "GIT_WORK_TREE",
-)
 _FOLDER, _LINK = "040000", "120000"  # how `git ls-tree` begins their entries
 _POINTER, _LONGEST_POINTER = b"version https://git-lfs.github.com/spec/", 1024  # git-lfs, docs/spec.md
-_QUIET = ("-c", "core.hooksPath=/dev/null", "-c", "core.fsmonitor=false", "-c", "gc.auto=0")
-
-
-@dataclass(frozen=True)
-class Repository:
-    """A git repository.
-
-    Attributes:
-        git_dir: its git directory.
-        top: the root of its working tree; None in a bare repository.
-    """
-
-    git_dir: Path
-    top: Path | None
 
 
 @dataclass(frozen=True)
@@ -87,19 +62,19 @@ def open_repository(path: Path) -> Repository:
     Raises:
         UsageError: there is none, or git is not installed.
     """
-    found = _git(["rev-parse", "--is-bare-repository", "--absolute-git-dir"], path, check=False)
+    found = git.run(["rev-parse", "--is-bare-repository", "--absolute-git-dir"], path, check=False)
     if found.returncode != 0:
         if "dubious ownership" in found.stderr:
             raise UsageError(
                 f"{path} is in a repository of another user, which git does not read; if you trust its files:\n"
                 f"  git config --global --add safe.directory {shlex.quote(str(path))}"
             )
-        reason = _last_line(found.stderr)
+        reason = git.last_line(found.stderr)
         raise UsageError(f"{path} is not in a git repository ({reason}); run this inside one, or name it with --repo")
     bare, _, git_dir = found.stdout.removesuffix("\n").partition("\n")  # a path may hold newlines of its own
     if bare == "true":
         return Repository(Path(git_dir), None)
-    top = _git(["rev-parse", "--show-toplevel"], path, check=False)
+    top = git.run(["rev-parse", "--show-toplevel"], path, check=False)
     # Inside .git itself there is no working tree, though the repository has one.
     folder = top.stdout.removesuffix("\n") if top.returncode == 0 else str(Path(git_dir).parent)
     return Repository(Path(git_dir), Path(folder))
@@ -121,7 +96,7 @@ def resolve(repository: Repository, rev: str, scratch: Path) -> Revision:
     found = None
     if rev and not rev.startswith("-"):
         warn = ["-c", "core.warnAmbiguousRefs=true"]  # for which --quiet must be left out
-        found = _in(repository, [*warn, "rev-parse", "--verify", f"{rev}^{{commit}}"], check=False)
+        found = git.in_repository(repository, [*warn, "rev-parse", "--verify", f"{rev}^{{commit}}"], check=False)
     if found is None or found.returncode != 0:
         raise UsageError(_unknown_revision(repository, rev))
     if "is ambiguous" in found.stderr:
@@ -130,7 +105,7 @@ def resolve(repository: Repository, rev: str, scratch: Path) -> Revision:
             f"say refs/heads/{rev} for the branch, refs/tags/{rev} for the tag"
         )
     commit = found.stdout.strip()
-    tree = _in(repository, ["rev-parse", "--verify", "--quiet", f"{commit}^{{tree}}"]).stdout.strip()
+    tree = git.in_repository(repository, ["rev-parse", "--verify", "--quiet", f"{commit}^{{tree}}"]).stdout.strip()
     return Revision(rev, commit, tree)
 
 
@@ -140,16 +115,16 @@ def fork_point(repository: Repository, base: Revision, head: Revision) -> Revisi
     What others have added to the branch since is not the head's doing. `base` itself for anything but a branch (a tag, a
     commit), and where no common commit is here (unrelated history, a shallow clone).
     """
-    name = _in(repository, ["rev-parse", "--symbolic-full-name", base.rev], check=False).stdout.strip()
+    name = git.in_repository(repository, ["rev-parse", "--symbolic-full-name", base.rev], check=False).stdout.strip()
     if not name.startswith(("refs/heads/", "refs/remotes/")):
         return base
     of_head = head.commit or "HEAD"  # WORKTREE lies on what is checked out
-    found = _in(repository, ["merge-base", str(base.commit), of_head], check=False)
+    found = git.in_repository(repository, ["merge-base", str(base.commit), of_head], check=False)
     commit = found.stdout.strip()
     if found.returncode != 0 or commit == base.commit:
         return base
-    tree = _in(repository, ["rev-parse", "--verify", "--quiet", f"{commit}^{{tree}}"]).stdout.strip()
-    ahead = int(_in(repository, ["rev-list", "--count", f"{commit}..{base.commit}"]).stdout)
+    tree = git.in_repository(repository, ["rev-parse", "--verify", "--quiet", f"{commit}^{{tree}}"]).stdout.strip()
+    ahead = int(git.in_repository(repository, ["rev-list", "--count", f"{commit}..{base.commit}"]).stdout)
     return Revision(base.rev, commit, tree, ahead=ahead)
 
 
@@ -157,10 +132,12 @@ def dirty_files(repository: Repository, commit: str, paths: Sequence[str]) -> li
     """Return the modified and untracked files under `paths` if `commit` is checked out, else nothing."""
     if repository.top is None:
         return []
-    checked_out = _in(repository, ["rev-parse", "--verify", "--quiet", "HEAD"], check=False).stdout.strip()
+    checked_out = git.in_repository(
+        repository, ["rev-parse", "--verify", "--quiet", "HEAD"], check=False
+    ).stdout.strip()
     if checked_out != commit:
         return []
-    listed = _in(
+    listed = git.in_repository(
         repository,
         [
             "--no-optional-locks",
@@ -222,7 +199,7 @@ def ignored_files(repository: Repository, paths: Sequence[str]) -> list[str]:
     if repository.top is None:
         return []
     listing = ["ls-files", "-z", "--others", "--ignored", "--exclude-standard", "--", *paths]
-    listed = _in(repository, listing, check=False).stdout
+    listed = git.in_repository(repository, listing, check=False).stdout
     return [path for path in listed.split("\0") if path and "__pycache__" not in path and not path.endswith(".pyc")]
 
 
@@ -232,7 +209,7 @@ def read_file(repository: Repository, revision: Revision, path: str) -> str:
     Raises:
         UsageError: it has no such file.
     """
-    shown = _in(
+    shown = git.in_repository(
         repository, ["cat-file", "blob", f"{revision.tree}:{path}"], _objects(repository, revision), check=False
     )
     if shown.returncode != 0:
@@ -304,7 +281,9 @@ def refuse_links_out(tree: Path, module: Path) -> None:
 
 
 def _entry(repository: Repository, revision: Revision, path: str) -> str:
-    return _in(repository, ["ls-tree", "-z", revision.tree, "--", path], _objects(repository, revision)).stdout
+    return git.in_repository(
+        repository, ["ls-tree", "-z", revision.tree, "--", path], _objects(repository, revision)
+    ).stdout
 
 
 def _above(repository: Repository, revision: Revision, path: str) -> str:
@@ -323,35 +302,35 @@ def _snapshot(repository: Repository, scratch: Path) -> Revision:
         raise UsageError(f"{WORKTREE} needs a working tree, and {repository.git_dir} is a bare repository")
     objects = scratch / "worktree-objects"
     objects.mkdir(parents=True, exist_ok=True)
-    with _private_index() as environment:
-        index = Path(_in(repository, ["rev-parse", "--git-path", "index"]).stdout.strip())
+    with git.private_index() as environment:
+        index = Path(git.in_repository(repository, ["rev-parse", "--git-path", "index"]).stdout.strip())
         index = index if index.is_absolute() else repository.top / index
         if index.exists():  # start from the user's: it knows which files are tracked although they match .gitignore
             shutil.copyfile(index, environment["GIT_INDEX_FILE"])
-        private = environment | _object_variables(repository.git_dir, objects)
-        added = _git([*_QUIET, "add", "--all"], repository.top, private, check=False)
+        private = environment | git.object_variables(repository.git_dir, objects)
+        added = git.run([*git.QUIET, "add", "--all"], repository.top, private, check=False)
         if added.returncode != 0:
-            raise UsageError(f"git cannot read the working tree: {_last_line(added.stderr)}")
-        tree = _git([*_QUIET, "write-tree"], repository.top, private).stdout.strip()
+            raise UsageError(f"git cannot read the working tree: {git.last_line(added.stderr)}")
+        tree = git.run([*git.QUIET, "write-tree"], repository.top, private).stdout.strip()
     return Revision(WORKTREE, None, tree, objects)
 
 
 def _write_tree(git_dir: Path, tree: str, folder: Path, objects: Path | None = None) -> None:
-    with _private_index() as environment:
-        private = environment | _object_variables(git_dir, objects)
+    with git.private_index() as environment:
+        private = environment | git.object_variables(git_dir, objects)
         private |= {"GIT_DIR": str(git_dir), "GIT_WORK_TREE": str(folder)}
-        _git([*_QUIET, "read-tree", tree], folder, private)
-        _git([*_QUIET, "checkout-index", "--all", "--force"], folder, private)
+        git.run([*git.QUIET, "read-tree", tree], folder, private)
+        git.run([*git.QUIET, "checkout-index", "--all", "--force"], folder, private)
 
 
 def _is_intact(repository: Repository, revision: Revision, folder: Path) -> bool:
     """Whether nothing was changed or added since the export: a measurement must be of the commit, not of an accident."""
-    with _private_index() as environment:
+    with git.private_index() as environment:
         private = environment | _objects(repository, revision)
         private |= {"GIT_DIR": str(repository.git_dir), "GIT_WORK_TREE": str(folder)}
-        _git([*_QUIET, "read-tree", revision.tree], folder, private)
+        git.run([*git.QUIET, "read-tree", revision.tree], folder, private)
         listing = ["status", "--porcelain", "-z", "--no-renames", "--ignored", "--untracked-files=all"]
-        status = _git([*_QUIET, *listing], folder, private, check=False)
+        status = git.run([*git.QUIET, *listing], folder, private, check=False)
         # The first letter compares the tree with HEAD, which need not be the same; the second, the folder with the tree.
         return status.returncode == 0 and all(entry[1] == " " for entry in status.stdout.split("\0") if entry)
 
@@ -364,15 +343,13 @@ def _refuse_pointers(tree: Path, needed: Sequence[str], revision: Revision) -> N
         for file in [root] if root.is_file() else sorted(root.rglob("*")):
             small = file.is_file() and file.stat().st_size < _LONGEST_POINTER
             if small and file.read_bytes().startswith(_POINTER):
-                raise UsageError(_without_lfs(f"{file.relative_to(tree)} of {revision.rev}"))
-
-
-def _without_lfs(what: str) -> str:
-    return f"{what} is kept in git-lfs, which is not set up here; install git-lfs, then `git lfs install && git lfs fetch --all`"
+                raise UsageError(git.without_lfs(f"{file.relative_to(tree)} of {revision.rev}"))
 
 
 def _needed_submodules(repository: Repository, revision: Revision, needed: Sequence[str]) -> list[tuple[str, str]]:
-    listed = _in(repository, ["ls-tree", "-r", "-z", revision.tree], _objects(repository, revision)).stdout
+    listed = git.in_repository(
+        repository, ["ls-tree", "-r", "-z", revision.tree], _objects(repository, revision)
+    ).stdout
     found = []
     for entry in filter(None, listed.split("\0")):
         description, path = entry.split("\t", 1)
@@ -384,7 +361,7 @@ def _needed_submodules(repository: Repository, revision: Revision, needed: Seque
 
 def _refuse_dirty_submodules(top: Path, paths: Sequence[str]) -> None:
     for path in paths:
-        if (top / path / ".git").exists() and _git(["status", "--porcelain"], top / path).stdout:
+        if (top / path / ".git").exists() and git.run(["status", "--porcelain"], top / path).stdout:
             raise UsageError(
                 f"the submodule {path} has uncommitted changes, which {WORKTREE} cannot see; commit them in it"
             )
@@ -396,7 +373,7 @@ def _export_submodule(repository: Repository, revision: Revision, path: str, com
     if here is None or not (here / ".git").exists():
         raise UsageError(f"{revision.rev} needs the submodule {path}, which is not here; run `{fix}`")
     submodule = open_repository(here)
-    if _in(submodule, ["cat-file", "-e", f"{commit}^{{commit}}"], check=False).returncode != 0:
+    if git.in_repository(submodule, ["cat-file", "-e", f"{commit}^{{commit}}"], check=False).returncode != 0:
         raise UsageError(
             f"{revision.rev} needs commit {commit[:12]} of the submodule {path}, which is not here; run `{fix}`"
         )
@@ -416,9 +393,9 @@ def _prune(cache: Path, keep: Path) -> None:
 
 
 def _unknown_revision(repository: Repository, rev: str) -> str:
-    if _in(repository, ["rev-list", "--all", "-n", "1"], check=False).stdout.strip() == "":
+    if git.in_repository(repository, ["rev-list", "--all", "-n", "1"], check=False).stdout.strip() == "":
         return f"there is no revision {rev!r}: the repository has no commits yet; make one first"
-    if _in(repository, ["rev-parse", "--is-shallow-repository"], check=False).stdout.strip() == "true":
+    if git.in_repository(repository, ["rev-parse", "--is-shallow-repository"], check=False).stdout.strip() == "true":
         return (
             f"there is no revision {rev!r} in this shallow clone; fetch the history: `git fetch --unshallow`, "
             "or `fetch-depth: 0` for actions/checkout"
@@ -427,65 +404,4 @@ def _unknown_revision(repository: Repository, rev: str) -> str:
 
 
 def _objects(repository: Repository, revision: Revision) -> dict[str, str]:
-    return _object_variables(repository.git_dir, revision.objects)
-
-
-def _object_variables(git_dir: Path, objects: Path | None) -> dict[str, str]:
-    if objects is None:
-        return {}
-    environment = {"GIT_DIR": str(git_dir)}
-    real = Path(_git(["rev-parse", "--git-path", "objects"], git_dir, environment).stdout.strip())
-    real = real if real.is_absolute() else git_dir / real
-    return {"GIT_OBJECT_DIRECTORY": str(objects), "GIT_ALTERNATE_OBJECT_DIRECTORIES": str(real)}
-
-
-@contextlib.contextmanager
-def _private_index() -> Iterator[dict[str, str]]:
-    with tempfile.TemporaryDirectory(prefix="tilegate-index-") as folder:
-        yield {"GIT_INDEX_FILE": str(Path(folder, "index"))}
-
-
-def _in(
-    repository: Repository,
-    arguments: Sequence[str],
-    environment: Mapping[str, str] | None = None,
-    *,
-    check: bool = True,
-) -> subprocess.CompletedProcess[str]:
-    return _git(arguments, repository.top or repository.git_dir, environment, check=check)
-
-
-def _git(
-    arguments: Sequence[str], folder: Path, environment: Mapping[str, str] | None = None, *, check: bool = True
-) -> subprocess.CompletedProcess[str]:
-    clean = {key: value for key, value in os.environ.items() if key not in _LOCAL_VARIABLES}
-    try:
-        done = subprocess.run(
-            ["git", *arguments],
-            cwd=folder,
-            env={**clean, "LC_ALL": "C", "GIT_TERMINAL_PROMPT": "0", **(environment or {})},
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            encoding="utf-8",
-            errors="surrogateescape",
-            check=False,
-        )
-    except FileNotFoundError as error:
-        if not folder.is_dir():
-            raise UsageError(f"there is no folder {folder}") from error
-        raise UsageError("git is not installed or not on PATH; install it") from error
-    except NotADirectoryError as error:
-        raise UsageError(f"{folder} is not a folder") from error
-    if check and done.returncode != 0 and re.search("git-lfs|filter 'lfs' failed", done.stderr):
-        raise UsageError(_without_lfs("a file of this repository"))
-    if check and done.returncode != 0:
-        command = next(
-            a for a, before in zip(arguments, ("", *arguments), strict=False) if a[0] != "-" and before != "-c"
-        )
-        raise UsageError(f"git {command} failed: {_last_line(done.stderr)}")
-    return done
-
-
-def _last_line(text: str) -> str:
-    lines = text.strip().splitlines()
-    return lines[-1] if lines else "git gave no reason"
+    return git.object_variables(repository.git_dir, revision.objects)

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from tilegate.config import GateConfig, load_config
 from tilegate.files import UsageError
-from tilegate.measuring import trees
+from tilegate.measuring import git, trees
 from tilegate.measuring.layout import Layout
 from tilegate.protocol.selection import LISTING_VARIABLE
 from tilegate.schemas.samples import Target, Tier
@@ -81,7 +81,7 @@ def make_workspace(
 
 
 def workspace_of(
-    repository: trees.Repository,
+    repository: git.Repository,
     revision: trees.Revision,
     suite: trees.Revision,
     folder: Path,

@@ -5,7 +5,6 @@ from __future__ import annotations
 import gc
 import hashlib
 import importlib
-import itertools
 import math
 import os
 import pickle
@@ -13,9 +12,8 @@ import pkgutil
 import sys
 import traceback
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from pathlib import Path
-from types import ModuleType
 from typing import Any, TypeVar
 
 from tilegate.failures import SkippedError, explain
@@ -33,10 +31,10 @@ from tilegate.protocol import (
     recorded,
     register,
     selection,
-    verified_work,
 )
 from tilegate.protocol.origin import ROOT_VARIABLE
-from tilegate.worker import arrays
+from tilegate.worker import arrays, imports
+from tilegate.worker.cases import Case, cases_of, stated_work
 from tilegate.worker.looks import Drawn, Looks
 from tilegate.worker.placement import Placement
 
@@ -46,33 +44,6 @@ _NO_CLOCK = "this worker was started without a clock"
 _NOTHING_TO_SEE = "the suite does not show what a launch of this case reads and writes"
 SEAMS = ("inputs", "buffers", "verify")
 """Methods of a suite's class by which a launch can be looked at."""
-
-
-@dataclass(frozen=True)
-class Case:
-    """A benchmark with one combination of its parameters.
-
-    Attributes:
-        id: asv's spelling, ``attention.Forward.latency_forward('decode', 'fixed')``.
-        benchmark: the asv benchmark object that was discovered.
-        values: the parameters.
-        shown: their spelling in the id.
-    """
-
-    id: str
-    benchmark: Any
-    values: tuple[Any, ...]
-    shown: tuple[str, ...]
-
-    def fresh(self) -> Any:
-        """Return a new benchmark object with an instance of its own, so that no case sees what another left."""
-        holder = getattr(self.benchmark.func, "__self__", None)
-        if holder is None:
-            return self.benchmark
-        instance = type(holder)()
-        function = getattr(instance, self.benchmark.func.__name__)
-        sources = [function, instance, *self.benchmark._attr_sources[2:]]
-        return type(self.benchmark)(self.benchmark.name, function, sources)
 
 
 class Side:
@@ -111,7 +82,7 @@ class Side:
         self._looks: Looks | None = None
         self._drawn: tuple[str, Drawn] | None = None
         if self._package_root is None:
-            sys.meta_path.insert(0, _Absent(package))
+            sys.meta_path.insert(0, imports.Absent(package))
         else:
             os.environ[ROOT_VARIABLE] = str(self._package_root)
 
@@ -135,7 +106,7 @@ class Side:
 
         for benchmark in disc_benchmarks(self._suite, ignore_import_errors=True):
             if benchmark.type in ("latency", "call"):
-                for case in _cases(benchmark):
+                for case in cases_of(benchmark):
                     self._cases[case.id] = case
         cases = [
             {
@@ -143,7 +114,7 @@ class Side:
                 "benchmark": case.benchmark.name,
                 "params": list(case.shown),
                 "version": str(case.benchmark.version),
-                **_work(case),
+                **stated_work(case),
             }
             for case in self._cases.values()
         ]
@@ -400,32 +371,9 @@ class Side:
         """
         for name, module in list(sys.modules.items()):
             if name == self._package or name.startswith(f"{self._package}."):
-                _verify_place(name, module, self._package_root)
+                imports.verify_place(name, module, self._package_root)
             elif name == self._suite or name.startswith(f"{self._suite}."):
-                _verify_place(name, module, self._suite_root)
-
-
-class _Absent:
-    """Hides installed copies of a package that this side does not have."""
-
-    def __init__(self, package: str) -> None:
-        self._package = package
-
-    def find_spec(self, name: str, path: object = None, target: object = None) -> None:
-        """Refuse the package (see importlib.abc.MetaPathFinder)."""
-        if name == self._package:
-            raise ModuleNotFoundError(f"this revision has no package {name!r}", name=name)
-
-
-def _verify_place(name: str, module: ModuleType, root: Path | None) -> None:
-    file = getattr(module, "__file__", None)
-    places = [file] if file else [*getattr(module, "__path__", ())]
-    for place in places:
-        if root is None or not (Path(place).resolve() == root or Path(place).resolve().is_relative_to(root)):
-            raise WrongTreeError(
-                f"{name} was imported from {place}, which is not the tree that is to be measured; look for changes to "
-                "sys.path or __path__ in the suite, or for an editable install"
-            )
+                imports.verify_place(name, module, self._suite_root)
 
 
 def _must_have_compared(check: Any, returned: object) -> None:
@@ -443,32 +391,6 @@ def _must_have_compared(check: Any, returned: object) -> None:
             f"check() returned {returned!r}; it must raise WrongResult where a result is wrong, and may return how many "
             "values it compared"
         )
-
-
-def _work(case: Case) -> dict[str, dict[str, float | str]]:
-    """Return the entry for what the suite's `work` says of a case, nothing if it has none.
-
-    One that fails or says nonsense only costs the report its rates, so it is as good as none; the log has the reason.
-    """
-    try:
-        function = getattr(getattr(case.fresh().func, "__self__", None), "work", None)
-        if function is None:
-            return {}
-        stated = function(*case.values)
-        return {"work": verified_work(stated)}
-    except Exception:
-        traceback.print_exc()
-        return {}
-
-
-def _cases(benchmark: Any) -> Iterator[Case]:
-    skipped = [tuple(values) for values in benchmark._skip_tuples]
-    combinations = itertools.product(*benchmark._params) if benchmark._params else [()]
-    shown = itertools.product(*benchmark.params) if benchmark.params else [()]
-    for values, names in zip(combinations, shown, strict=True):
-        if tuple(values) not in skipped:
-            suffix = f"({', '.join(names)})" if names else ""
-            yield Case(f"{benchmark.name}{suffix}", benchmark, tuple(values), tuple(names))
 
 
 def _keep_what_is_there() -> None:

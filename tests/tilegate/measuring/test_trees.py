@@ -10,7 +10,7 @@ import pytest
 import toy_repository
 
 from tilegate.files import UsageError
-from tilegate.measuring import trees
+from tilegate.measuring import git, trees
 
 
 @pytest.fixture
@@ -18,7 +18,7 @@ def toy(tmp_path):
     return toy_repository.make(tmp_path / "toy")
 
 
-def _open(toy) -> trees.Repository:
+def _open(toy) -> git.Repository:
     return trees.open_repository(toy.path)
 
 
