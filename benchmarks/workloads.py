@@ -1,6 +1,6 @@
 """Which attention problems are measured, and why: one table that asv, the gate and the tests all draw from.
 
-An id names one problem for ever: results of years hang on it. To change a problem, give it a new id.
+An id always names the same problem: years of results hang on it. A changed problem gets a new id.
 """
 
 from __future__ import annotations

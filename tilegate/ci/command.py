@@ -319,7 +319,7 @@ def _report(args: argparse.Namespace) -> int:
         outputs.show(result.summary)
         print(f"{result.check}: {result.conclusion}")
     if not outcome.results:
-        print("nothing to conclude: the run goes on, or a newer one has taken its place")
+        print("nothing to conclude: the run has not ended, or a newer one replaces it")
     return EXIT_DONE
 
 

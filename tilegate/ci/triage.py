@@ -19,7 +19,7 @@ LABEL = "tilegate-regression"
 _MARKER = "<!-- tilegate regression {} -->"
 _BAD = ("regressed", "broken")
 _GOOD = ("pass", "improved", "unchanged", "new", "waived")
-_TOO_NOISY = "not-gating"  # says nothing for a kernel, and keeps no issue of its other cases open for ever
+_TOO_NOISY = "not-gating"  # says nothing for a kernel, and keeps no issue of its other cases open forever
 _MOST_ROWS = 50
 
 

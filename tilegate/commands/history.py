@@ -383,7 +383,7 @@ def _alias(args: argparse.Namespace, store: Store) -> int:
         if name not in history.cases:
             raise UsageError(f"no case is called {name!r}; `tilegate history show` lists what there is")
     store.add(Event(kind="event", what="alias", about=args.old, to=args.new, created=_now(), author=_author()))
-    print(f"{args.old} goes on as {args.new}")
+    print(f"{args.old} continues as {args.new}")
     return EXIT_DONE
 
 

@@ -218,7 +218,7 @@ def _mapping(value: JSON) -> Mapping[str, JSON]:
 
 def _without(pattern: str) -> str:
     return (
-        "What can be had without a profiler:\n"
+        "What you can learn without a profiler:\n"
         f"  tilegate isa -b '{pattern}'                  registers, LDS, occupancy, the main loop's instructions (AMD)\n"
         f"  tilegate emulate '{pattern}' --counters      what it executes: matrix instructions, LDS cycles, coalescing (AMD)\n"
         "  tilegate gate --base REV --head REV          times, rates and the roofline, on any device"

@@ -26,7 +26,7 @@ _INSTALL = {
     "hip": "rocprofv3 comes with ROCm 6.2 and newer (apt-get install rocprofiler-sdk)",
 }
 _RIGHTS = (
-    "the driver lets only administrators read counters. As root: run it with sudo; for everybody: put "
+    "the driver lets only administrators read counters. As root: run it with sudo; for all users: put "
     "'options nvidia NVreg_RestrictProfilingToAdminUsers=0' into a file in /etc/modprobe.d and reboot; in a container: "
     "start it with --cap-add=SYS_ADMIN (https://developer.nvidia.com/ERR_NVGPUCTRPERM)"
 )

@@ -44,7 +44,7 @@ def judge(
         waived: replaces the waivers that the samples carry.
         allow_head_waivers: whether waivers of the head count that the base does not have; None: as the samples say.
         today: the day on which waivers must not have expired; None: the day on which the run began, so that the same
-            samples give the same verdict for ever.
+            samples always give the same verdict.
         profile: replaces the noise profile that the samples carry.
 
     Raises:

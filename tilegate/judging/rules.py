@@ -114,6 +114,6 @@ def wanted(m: Measured, terms: Terms, suspects: int) -> Step:
 
 
 def affordable(m: Measured, terms: Terms, suspects: int) -> Step:
-    """Return what is worth measuring next: what disturbances have spoilt is measured again, but not for ever."""
+    """Return what is worth measuring next: what disturbances have spoilt is measured again, but not endlessly."""
     step = wanted(m, terms, suspects)
     return DONE if step.action != "done" and m.short.get(step.action, 0) >= terms.config.replicates else step
