@@ -12,6 +12,7 @@ of the same two versions on different cards, and added to the error of each.
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -120,8 +121,14 @@ class Network:
 
 def interval(estimate: float, error: float, freedom: float = math.inf) -> Contrast:
     """Return the interval of an estimate at `LEVEL` by Student's t."""
-    reach = error * float(stats.t.ppf((1 + LEVEL) / 2, min(freedom, _MOST_FREEDOM)))
+    reach = error * quantile(min(freedom, _MOST_FREEDOM))
     return Contrast(estimate, error, estimate - reach, estimate + reach)
+
+
+@functools.lru_cache(maxsize=1 << 14)  # scipy takes a millisecond for each
+def quantile(freedom: float) -> float:
+    """Return how many standard errors an interval at `LEVEL` reaches to either side: Student's t."""
+    return float(stats.t.ppf((1 + LEVEL) / 2, freedom))
 
 
 def solve(versions: Sequence[str], edges: Iterable[Edge]) -> Network:

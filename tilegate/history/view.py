@@ -8,6 +8,7 @@ is one environment, and no comparison crosses from one into another.
 from __future__ import annotations
 
 import datetime
+import functools
 import hashlib
 import math
 from collections.abc import Iterable, Mapping, Sequence
@@ -148,6 +149,7 @@ class History:
         return next((place for place in reversed(range(len(self.commits))) if self.commits[place].releases), None)
 
 
+@functools.lru_cache(maxsize=1 << 16)  # a history asks for each once a commit and case
 def version_of(identity: str, method: str) -> str:
     """Return the name of a code version: equal code, launch and way of measuring have equal names."""
     return hashlib.sha256(f"{identity}\n{method}".encode()).hexdigest()[:16]
@@ -177,8 +179,8 @@ def view(found: Iterable[Record], broken: Sequence[Broken] = ()) -> History:
     for record in by_kind["observation"]:
         observations.setdefault((_name(record["case"], renamed), record["method"]), []).append(record)
     lines = _lines(surveyed, renamed, len(commits))
-    for key in (*comparisons, *observations):
-        lines.setdefault(key, _Line([None] * len(commits), {}, {}, set()))
+    for key in {*comparisons, *observations} - lines.keys():
+        lines[key] = _Line([None] * len(commits), {}, {}, set())
 
     newest: dict[str, tuple[int, str]] = {}  # of each case's methods, the one that the newest commit has
     for (case, method), line in lines.items():
@@ -263,7 +265,9 @@ def _lines(
         for record in found:
             for case, entry in record["cases"].items():
                 key = (_name(case, renamed), entry["method"])
-                line = lines.setdefault(key, _Line([None] * commits, {}, {}, set()))
+                line = lines.get(key)
+                if line is None:
+                    line = lines[key] = _Line([None] * commits, {}, {}, set())
                 line.versions[number] = version_of(entry["identity"], entry["method"])
                 line.work = entry.get("work", line.work)
                 line.names.add(case)
