@@ -43,6 +43,11 @@ def commits(folder: Path, range_: str, limit: int) -> list[Commit]:
     return found[::-1]
 
 
+def hash_of(folder: Path, revision: str) -> str:
+    """Return the hash of the commit that a revision names. Raises UsageError."""
+    return _git(folder, "rev-parse", "--verify", "--quiet", "--end-of-options", f"{revision}^{{commit}}").strip()
+
+
 def releases(folder: Path, pattern: str) -> Iterator[Event]:
     """Yield an event for each tag that fits a glob ("v*"): the commit that it names is a release."""
     listed = _git(
@@ -63,5 +68,6 @@ def _git(folder: Path, *arguments: str) -> str:
         ["git", "-C", str(folder), *arguments], capture_output=True, text=True, errors="replace", check=False
     )
     if done.returncode != 0:
-        raise UsageError(f"git {arguments[0]}: {done.stderr.strip()[:300]}")
+        said = done.stderr.strip()[:300] or f"no commit is called {arguments[-1]!r}"
+        raise UsageError(f"git {arguments[0]}: {said}")
     return done.stdout

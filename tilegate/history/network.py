@@ -98,7 +98,7 @@ class Network:
         if self._solver is None or self.component.get(base, -1) != self.component.get(head, -2):
             return None
         variance = self._solver.resistance(self._index[base], self._index[head])
-        return interval(self.levels[head] - self.levels[base], math.sqrt(variance), self._freedom(base, head))
+        return interval(self.levels[head] - self.levels[base], math.sqrt(variance), self.freedom(base, head))
 
     def errors(self, reference: str) -> dict[str, float]:
         """Return the standard error of every version of the reference's component against it."""
@@ -108,7 +108,7 @@ class Network:
         at = self._index[reference]
         return {version: math.sqrt(self._solver.resistance(at, self._index[version])) for version in here}
 
-    def _freedom(self, base: str, head: str) -> float:
+    def freedom(self, base: str, head: str) -> float:
         """Degrees of freedom of a contrast (Satterthwaite): each edge's share of the variance, by the current through it."""
         if self._solver is None:
             return math.inf

@@ -6,7 +6,9 @@ import tempfile
 from pathlib import Path
 from typing import cast
 
+from tilegate.files import UsageError
 from tilegate.history.records import CodeVersion, Versions
+from tilegate.history.view import SUITE
 from tilegate.measuring import git, trees
 from tilegate.measuring.pool import WorkerPool
 from tilegate.measuring.session import WorkerError
@@ -32,14 +34,18 @@ def survey(
     record = Versions(kind="versions", commit=commit, target=target, toolchain=toolchain, cases=cases, failed=failed)
     with tempfile.TemporaryDirectory(prefix="tilegate-history-") as scratch:
         revision = trees.resolve(repository, commit, Path(scratch, "objects"))
-        workspace, config = workspace_of(
-            repository, revision, revision, Path(scratch, "side"), target=target, tier=tier
-        )
+        try:
+            workspace, config = workspace_of(
+                repository, revision, revision, Path(scratch, "side"), target=target, tier=tier
+            )
+        except UsageError as error:
+            failed[SUITE] = str(error)[:500]
+            return record
         with WorkerPool({workspace.name: workspace}, logs, config, label=f"survey-{commit[:12]}") as pool:
             try:
                 known = pool.worker(workspace.name).catalogue()["cases"]
             except WorkerError as error:
-                failed["(suite)"] = error.message[:500]
+                failed[SUITE] = error.message[:500]
                 return record
             for case in known:
                 if is_call(case["benchmark"]):

@@ -6,7 +6,7 @@ import json
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -60,8 +60,7 @@ class Range:
 def survey_missing(store: Store, where: Range, say: Callable[[str], None], *, until: float) -> list[Commit]:
     """Record the range's commits and releases, and the code versions of those that have none; return the commits.
 
-    Commits whose package, suite and settings are the same as another's share its versions without being generated. The newest
-    come first. What is recorded stays, whenever this is interrupted.
+    The newest come first. What is recorded stays, whenever this is interrupted.
 
     Args:
         store: gets the records.
@@ -72,36 +71,99 @@ def survey_missing(store: Store, where: Range, say: Callable[[str], None], *, un
     Raises:
         UsageError: there is no such repository or range.
     """
-    repository = trees.open_repository(where.folder)
-    commits = branch.commits(where.folder, where.range_, where.limit)
-    for commit in commits:
-        store.add(commit)
-    for release in branch.releases(where.folder, where.tags):
-        store.add(release)
-    known: dict[str, Versions] = {}
-    for found in store.read()[0]:
-        if found["kind"] == "versions" and found["target"] == where.target:
-            known[found["commit"]] = found
-    toolchain = f"tilelang {tools.package_version('tilelang')}"
-    by_contents: dict[str, Versions] = {}
-    contents = {commit["sha"]: _contents(repository, where.folder, commit["sha"]) for commit in commits}
-    for sha, record in known.items():
-        if sha in contents:
-            by_contents.setdefault(contents[sha], record)
-    missing = [commit["sha"] for commit in reversed(commits) if commit["sha"] not in known]
+    surveyor = Surveyor.of(store, where, say)
+    missing = [commit["sha"] for commit in reversed(surveyor.commits) if not surveyor.knows(commit["sha"])]
     for number, sha in enumerate(missing, 1):
-        same = by_contents.get(contents[sha])
+        if time.monotonic() > until and not surveyor.shared(sha):
+            say(f"out of time: {len(missing) - number + 1} commits have no code versions yet")
+            break
+        surveyor.versions(sha, f"{number}/{len(missing)} ")
+    return list(surveyor.commits)
+
+
+@dataclass(frozen=True)
+class Surveyor:
+    """Finds the code versions of commits, and keeps them.
+
+    Commits whose package, suite and settings are the same as another's share its versions without being generated.
+
+    Attributes:
+        store: gets the records.
+        where: the range.
+        commits: of the range, the oldest first.
+        contents: by hash, what decides a commit's code versions: equal contents need one survey.
+        say: told what is done.
+    """
+
+    store: Store
+    where: Range
+    commits: tuple[Commit, ...]
+    contents: Mapping[str, str]
+    say: Callable[[str], None]
+    _repository: git.Repository
+    _known: dict[str, Versions]
+    _by_contents: dict[str, Versions]
+
+    @staticmethod
+    def of(store: Store, where: Range, say: Callable[[str], None], boundary: str | None = None) -> Surveyor:
+        """Record the range's commits and releases, and see what is known of them.
+
+        Args:
+            store, where, say: see the attributes.
+            boundary: a commit that is looked at beside the range's, before them: `good..bad` has no good.
+
+        Raises:
+            UsageError: there is no such repository or range.
+        """
+        repository = trees.open_repository(where.folder)
+        commits = branch.commits(where.folder, where.range_, where.limit)
+        if boundary is not None:
+            commits = [*branch.commits(where.folder, boundary, 1), *commits]
+        for commit in commits:
+            store.add(commit)
+        for release in branch.releases(where.folder, where.tags):
+            store.add(release)
+        known = {
+            found["commit"]: found
+            for found in store.read()[0]
+            if found["kind"] == "versions" and found["target"] == where.target
+        }
+        contents = {commit["sha"]: _contents(repository, where.folder, commit["sha"]) for commit in commits}
+        by_contents: dict[str, Versions] = {}
+        for sha, record in known.items():
+            if sha in contents:
+                by_contents.setdefault(contents[sha], record)
+        return Surveyor(store, where, tuple(commits), contents, say, repository, known, by_contents)
+
+    def knows(self, sha: str) -> bool:
+        """Whether the commit's versions are kept already."""
+        return sha in self._known
+
+    def shared(self, sha: str) -> bool:
+        """Whether the commit's versions are known without generating anything."""
+        return self.knows(sha) or self.contents[sha] in self._by_contents
+
+    def versions(self, sha: str, progress: str = "") -> Versions:
+        """Return the code versions at a commit of the range, generating its kernels if nothing else says."""
+        if sha in self._known:
+            return self._known[sha]
+        same = self._by_contents.get(self.contents[sha])
         if same is None:
-            if time.monotonic() > until:
-                say(f"out of time: {len(missing) - number + 1} commits have no code versions yet")
-                break
-            say(f"{number}/{len(missing)} {sha[:12]}: generating its kernels")
-            logs = store.folder / "logs"
-            same = survey(repository, sha, target=where.target, tier=where.tier, toolchain=toolchain, logs=logs)
+            self.say(f"{progress}{sha[:12]}: generating its kernels")
+            toolchain = f"tilelang {tools.package_version('tilelang')}"
+            same = survey(
+                self._repository,
+                sha,
+                target=self.where.target,
+                tier=self.where.tier,
+                toolchain=toolchain,
+                logs=self.store.folder / "logs",
+            )
         own: Versions = {**same, "commit": sha}
-        by_contents.setdefault(contents[sha], own)
-        store.add(own)
-    return commits
+        self._known[sha] = own
+        self._by_contents.setdefault(self.contents[sha], own)
+        self.store.add(own)
+        return own
 
 
 def plan(history: History, shas: Sequence[str]) -> list[Wanted]:
@@ -137,18 +199,32 @@ def plan(history: History, shas: Sequence[str]) -> list[Wanted]:
 
 
 def measure(
-    store: Store, history: History, wanted: Wanted, where: Range, *, minutes: float, options: Sequence[str] = ()
+    store: Store,
+    base: str,
+    head: str,
+    where: Range,
+    *,
+    minutes: float,
+    attempt: str = "",
+    options: Sequence[str] = (),
 ) -> int:
     """Measure one comparison by a gate, and add what it says to the store; return how many comparisons it gave.
 
     The gate runs in a process of its own, in a folder beside the store: interrupted, the same comparison continues.
 
+    Args:
+        store: gets the comparisons.
+        base, head: hashes of the commits.
+        where: repository, target, tier.
+        minutes: the budget of the gate.
+        attempt: another name measures the same commits again.
+        options: further ones of the gate.
+
     Raises:
         UsageError: the gate refused; its message is part of this one.
         KeyboardInterrupt: interrupted.
     """
-    base, head = (history.commits[place].sha for place in (wanted.base, wanted.head))
-    out = store.folder / "runs" / f"{base[:12]}-{head[:12]}"
+    out = store.folder / "runs" / (f"{base[:12]}-{head[:12]}" + (f"-{attempt}" if attempt else ""))
     command = [
         *(sys.executable, "-m", "tilegate", "gate", "--base", base, "--head", head, "--base-exact", "--no-emulate"),
         *("--repo", str(where.folder), "--target", where.target, "--tier", where.tier, "--out", str(out)),
@@ -161,7 +237,8 @@ def measure(
         raise KeyboardInterrupt
     samples = out / "samples.json"
     if done.returncode == 2 or not samples.is_file():
-        raise UsageError(f"{base[:12]} against {head[:12]}: {done.stderr.strip().splitlines()[-1:] or done.returncode}")
+        said = done.stderr.strip().splitlines()
+        raise UsageError(f"{base[:12]} against {head[:12]}: {said[-1] if said else f'exit status {done.returncode}'}")
     return sum(
         store.add(record) and record["kind"] == "comparison" for record in importing.from_samples(load_samples(samples))
     )

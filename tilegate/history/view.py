@@ -20,6 +20,9 @@ from tilegate.history.network import Contrast, Edge, Network, interval, solve
 from tilegate.history.records import Comparison, Event, Observation, Record, Versions
 from tilegate.history.store import Broken
 
+SUITE = "(suite)"
+"""Stands for every case, where a commit's suite or package does not load at all."""
+
 
 @dataclass(frozen=True)
 class Commit:
@@ -136,6 +139,11 @@ class History:
     broken: tuple[Broken, ...]
     orphans: int
 
+    def series(self, case: str, method: str) -> Case | None:
+        """Return a case as it is measured by that method version, which need not be the newest."""
+        found = (self.cases.get(id) for id in (case, older(case, method)))
+        return next((one for one in found if one is not None and one.method == method), None)
+
     def place(self, revision: str) -> int | None:
         """Return the place of a commit by its hash, the start of it, or a release's name; None if it is not on the branch."""
         for place, commit in enumerate(self.commits):
@@ -153,6 +161,11 @@ class History:
 def version_of(identity: str, method: str) -> str:
     """Return the name of a code version: equal code, launch and way of measuring have equal names."""
     return hashlib.sha256(f"{identity}\n{method}".encode()).hexdigest()[:16]
+
+
+def older(case: str, method: str) -> str:
+    """Return the id of a case's series by a method version that is not the newest any more."""
+    return f"{case} [method {method}]"
 
 
 def view(found: Iterable[Record], broken: Sequence[Broken] = ()) -> History:
@@ -188,7 +201,7 @@ def view(found: Iterable[Record], broken: Sequence[Broken] = ()) -> History:
         newest[case] = max(newest.get(case, (-2, "")), (last, method))
     cases, orphans = {}, 0
     for (case, method), line in sorted(lines.items()):
-        id = case if newest[case][1] == method else f"{case} [method {method}]"
+        id = case if newest[case][1] == method else older(case, method)
         segments = _segments(line.versions, comparisons.get((case, method), []))
         known = {version for version in line.versions if version is not None}
         orphans += sum(
@@ -275,7 +288,7 @@ def _lines(
         for record in found:
             for case, reason in record["failed"].items():
                 for (name, _), line in lines.items():
-                    if name == _name(case, renamed) and line.versions[number] is None:
+                    if case == SUITE or (name == _name(case, renamed) and line.versions[number] is None):
                         line.failed[number] = reason
     return lines
 
