@@ -6,6 +6,7 @@ docs/kernel-families.md walks through a new one.
 from __future__ import annotations
 
 import dataclasses
+import random
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Protocol
 
@@ -52,8 +53,8 @@ class Family:
         kernel: `(work, policy, device) -> Kernel` that the library chooses; device also an architecture ("gfx942").
         shipped: `(chip) -> kernels` that the policies can choose on a chip for any problem, in a stable order.
         spell: `(spec) -> str`, a specification in words without blanks at the ends: "bfloat16 d128 causal".
-        inputs: `(work, device, draw) -> tensors` by the kernels' parameter names; another draw, other numbers. The same
-            arguments give the same numbers in every process, and the global generators are left alone.
+        inputs: `(work, device, draw, values="normal") -> tensors` by the kernels' parameter names; another draw, other
+            numbers; `values` is one of `inputs.VALUES`. The same arguments give the same numbers in every process, and the global generators are left alone.
         outputs: `(work, kernel, device) -> tensors` by name, full of NaN: results, and what one step of a launch leaves for
             the next.
         numbers: `(work, kernel) -> numbers` by name that a launch takes after the tensors.
@@ -61,6 +62,9 @@ class Family:
         check: `(work, inputs, outputs, limit) -> None`: compare with a reference of at most `limit` scores where it can be
             done in part; raise `tilegate.protocol.WrongResult`.
         problems: `(kernel) -> works`: small problems for the emulator, the one to run in a hurry first. Their ids are names.
+        drawn: `(work, chance, scores) -> work`: a problem of other lengths for the kernels of a work, with at most so many
+            scores; None: none are drawn.
+        drawn_values: of their inputs, as in `inputs.VALUES`.
         varied: those of the inputs that can take other values while the others keep theirs.
         policies: of the tile choice, as `kernel` takes them.
 
@@ -73,13 +77,15 @@ class Family:
     kernel: Callable[[Any, str, torch.device | str], tilekernels.Kernel]
     shipped: Callable[[tilekernels.Chip], Iterable[tilekernels.Kernel]]
     spell: Callable[[Any], str]
-    inputs: Callable[[Any, torch.device | str, int], Tensors]
+    inputs: Callable[..., Tensors]
     outputs: Callable[[Any, tilekernels.Kernel, torch.device | str], Tensors]
     numbers: Callable[[Any, tilekernels.Kernel], Numbers]
     symbols: Callable[[Any, tilekernels.Kernel], dict[str, int]]
     check: Callable[[Any, Mapping[str, torch.Tensor], Mapping[str, torch.Tensor], int], None]
     problems: Callable[[tilekernels.Kernel], Sequence[Any]]
     varied: tuple[str, ...]
+    drawn: Callable[[Any, random.Random, int], Any] | None = None
+    drawn_values: tuple[str, ...] = ("normal",)
     policies: tuple[str, ...] = ("fixed", "adaptive")
 
     def id_of(self, kernel: tilekernels.Kernel) -> str:

@@ -8,14 +8,21 @@ import torch
 
 from benchmarks.workloads import Workload
 
+VALUES = ("normal", "equal", "huge", "subnormal")
+"""What inputs can be: standard normal; one number everywhere in a tensor; so large that in most rows a single key has all the
+weight; so small that their dtype holds them with fewer digits."""
 
-def qkv(work: Workload, device: torch.device | str, draw: int = 0) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-    """Draw Q, K and V from the standard normal distribution.
+
+def qkv(
+    work: Workload, device: torch.device | str, draw: int = 0, values: str = "normal"
+) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+    """Draw Q, K and V.
 
     Args:
         work: gives shapes and dtype.
         device: where to; the numbers differ between kinds of device, torch's generators being different.
         draw: another number, other inputs.
+        values: one of VALUES.
 
     Returns:
         Q (batch, seqlen_q, heads, head_dim), K and V (batch, seqlen_k, kv_heads, head_dim). The global generator of
@@ -28,4 +35,10 @@ def qkv(work: Workload, device: torch.device | str, draw: int = 0) -> tuple[torc
     q, k, v = (
         torch.randn(shape, generator=generator, device=device, dtype=dtype) for shape in (rows, columns, columns)
     )
+    if values == "equal":
+        q, k, v = (x.flatten()[:1].expand(x.shape).contiguous() for x in (q, k, v))
+    elif values == "huge":
+        q, k, v = (x * 16 for x in (q, k, v))
+    elif values == "subnormal":
+        q, k, v = (x * (torch.finfo(x.dtype).tiny / 4) for x in (q, k, v))
     return q, k, v

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import itertools
+import random
 from collections.abc import Sequence
 from typing import Any, ClassVar
 
@@ -49,6 +50,8 @@ class Launches:
     second, longer than the timing of the case; the tests do it."""
     looked_at_scores = 1 << 27
     """What is compared of each timed launch that is looked at, six and more in a run: other rows every time."""
+    drawn_scores = 1 << 16 if DEVICE == "cpu" else 1 << 23
+    """The most that a problem has on which a kernel is probed: milliseconds."""
 
     def __init_subclass__(cls, family: Family) -> None:
         """Time the workloads of the selected tier under the family's policies."""
@@ -97,6 +100,37 @@ class Launches:
     def verify(self, inputs: Tensors, outputs: Tensors, workload_id: str, policy: str) -> None:
         """Compare what a launch made of such inputs with the reference; needs no `setup`. Raises WrongResult."""
         self.family.check(self.family.workload(workload_id), inputs, outputs, self.looked_at_scores)
+
+    def probe(self, seed: int, workload_id: str, policy: str) -> Tensors:
+        """Launch the kernels of a case on a problem that `seed` draws, and return what they wrote; needs no `setup`.
+
+        Seeds that are the same but for their last 8 bits have the same lengths and kind of values, and other numbers.
+        """
+        work, inputs = self._drawn(seed, workload_id)
+        kernel = self.family.kernel(self.family.workload(workload_id), policy, DEVICE)
+        outputs = self.family.outputs(work, kernel, DEVICE)
+        kernel.launch(*inputs.values(), *outputs.values(), *self.family.numbers(work, kernel).values())
+        return outputs
+
+    def verify_probe(self, seed: int, outputs: Tensors, workload_id: str, policy: str) -> None:
+        """Compare that with the reference. Raises WrongResult."""
+        work, inputs = self._drawn(seed, workload_id)
+        self.family.check(work, inputs, outputs, self.drawn_scores)
+
+    @classmethod
+    def probed(cls) -> list[tuple[str, str]]:
+        """Return cases of any tier that together have every kernel of this device's workloads."""
+        works = [work for work in cls.family.workloads if SELECTION.target in work.targets and cls.family.drawn]
+        cases = [(work, policy) for work in works for policy in cls.family.policies]
+        kernels = {cls.family.kernel(work, policy, DEVICE): (work.id, policy) for work, policy in reversed(cases)}
+        return list(kernels.values())
+
+    def _drawn(self, seed: int, workload_id: str) -> tuple[Any, Tensors]:
+        chance = random.Random(seed >> 8)  # noqa: S311 - whoever gives the seed keeps it to himself
+        if self.family.drawn is None:
+            raise NotImplementedError(f"no problems are drawn for {self.family.name} kernels")
+        work = self.family.drawn(self.family.workload(workload_id), chance, self.drawn_scores)
+        return work, self.family.inputs(work, DEVICE, seed, chance.choice(self.family.drawn_values))
 
     def work(self, workload_id: str, policy: str) -> dict[str, int | str]:
         """Return what one launch computes and moves, and for which shape; needs no `setup`."""

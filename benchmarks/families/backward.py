@@ -13,7 +13,7 @@ import tilekernels
 from benchmarks import reference, reference_backward
 from benchmarks.family import Family, Numbers, Tensors, full_of_nan
 from benchmarks.inputs import qkv
-from benchmarks.problems import problem
+from benchmarks.problems import between, problem
 from benchmarks.workloads import Workload
 
 _GPU = ("cuda", "hip")
@@ -115,9 +115,9 @@ def _spell(spec: tilekernels.BackwardSpec) -> str:
     return f"{spec.dtype} d{spec.head_dim} {'causal' if spec.causal else 'full'}"
 
 
-def _inputs(work: Workload, device: torch.device | str, draw: int) -> Tensors:
+def _inputs(work: Workload, device: torch.device | str, draw: int, values: str = "normal") -> Tensors:
     """Draw Q, K, V and dO; take O and LSE from the reference on a CPU, from the library's forward kernel on a GPU."""
-    q, k, v = qkv(work, device, draw)
+    q, k, v = qkv(work, device, draw, values)
     generator = torch.Generator(device=device).manual_seed(zlib.crc32(f"{work.id} {draw} grad".encode()))
     grad = torch.randn(q.shape, generator=generator, device=device, dtype=q.dtype)
     if q.device.type == "cpu":
@@ -184,5 +184,8 @@ FAMILY = Family(
     symbols=_symbols,
     check=_check,
     problems=_problems,
+    drawn=between,
+    # Not "equal": roundings are then alike, and the tolerance takes them for independent.
+    drawn_values=("normal", "huge", "subnormal"),
     varied=("dO",),  # O and LSE belong to the Q, K and V from which they were made
 )

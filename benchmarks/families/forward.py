@@ -10,8 +10,8 @@ import torch
 import tilekernels
 from benchmarks import reference
 from benchmarks.family import Family, Numbers, Tensors, full_of_nan
-from benchmarks.inputs import qkv
-from benchmarks.problems import problem
+from benchmarks.inputs import VALUES, qkv
+from benchmarks.problems import between, problem
 from benchmarks.workloads import WORKLOADS, Workload
 
 # (batch, heads, kv heads, rows, keys). The first says most in little time: groups, a workgroup with three rows whatever the
@@ -49,8 +49,8 @@ def _spell(spec: tilekernels.ForwardSpec) -> str:
     return f"{spec.dtype} d{spec.head_dim} {'causal' if spec.causal else 'full'}"
 
 
-def _inputs(work: Workload, device: torch.device | str, draw: int) -> Tensors:
-    return dict(zip("QKV", qkv(work, device, draw), strict=True))
+def _inputs(work: Workload, device: torch.device | str, draw: int, values: str = "normal") -> Tensors:
+    return dict(zip("QKV", qkv(work, device, draw, values), strict=True))
 
 
 def _outputs(work: Workload, kernel: tilekernels.Kernel, device: torch.device | str) -> Tensors:
@@ -95,5 +95,7 @@ FAMILY = Family(
     symbols=_symbols,
     check=_check,
     problems=_problems,
+    drawn=between,
+    drawn_values=VALUES,
     varied=("Q", "K", "V"),
 )

@@ -24,7 +24,7 @@ from tilegate.files import UsageError
 from tilegate.judging import judge, noise_file, waivers
 from tilegate.judging.noise import NoiseProfile
 from tilegate.judging.waivers import Waiver
-from tilegate.measuring import causes, device_lock, duet, environment, git, inspection, rounds, samples, trees
+from tilegate.measuring import causes, device_lock, duet, environment, git, inspection, probing, rounds, samples, trees
 from tilegate.measuring.budget import Budget
 from tilegate.measuring.pool import WorkerPool
 from tilegate.measuring.referee import Referee
@@ -359,6 +359,9 @@ def _measure(
                 with record.timed("emulate"):
                     gating.enter(record, workspaces, comparison.emulated, logs=logs, reporter=reporter, seconds=limit)
             inspection.check(pool, record, comparison.config, reporter, referee)
+            if referee is not None and not any(case["replicates"] for case in record.cases.values()):
+                everything = comparison.pattern is None
+                probing.probe(pool, record, comparison.config, reporter, referee, everything=everything)
         timing = rounds.Timing(record, comparison.config, comparison.target, workspaces, logs, reporter, budget)
         rounds.run(dataclasses.replace(timing, referee=referee))
     if slower := causes.unexplained(record):

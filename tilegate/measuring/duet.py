@@ -19,10 +19,12 @@ from statistics import median
 from typing import Any, Literal, TypedDict
 
 from tilegate.config import GateConfig
+from tilegate.measuring import crosscheck
 from tilegate.measuring.disturbance import Patience, clock, reason
 from tilegate.measuring.pool import WorkerPool
 from tilegate.measuring.referee import Referee, in_time, new_draw, spots
 from tilegate.measuring.session import WorkerError
+from tilegate.protocol import is_call
 from tilegate.protocol.device_state import FAST_SOURCES
 from tilegate.schemas.samples import Pair, SideName
 
@@ -33,13 +35,15 @@ class Result(TypedDict):
     """What was measured of one case in one pair of processes.
 
     Times are seconds, each the mean of `recorded` launches; pairs of the same place had the same buffers; `host_state`: what
-    the sensors said last; `looks`: how many launches of each side were compared with the reference.
+    the sensors said last; `looks`: how many launches of each side were compared with the reference; `watch`: what the gate's
+    own clock says.
     """
 
     pairs: list[Pair]
     host_state: dict[SideName, dict[str, Any]]
     recorded: int
     looks: int
+    watch: crosscheck.Watch
 
 
 LOOKS = 3
@@ -94,6 +98,8 @@ class Turns:
         referee: compares launches with the reference.
         shown: the suite shows what launches read and write; known once the case is set up.
         draws: of each side, what decided the inputs of the turn that was looked at last.
+        taken: of each side, its turns so far by both clocks; those that launch by launch make one turn are one.
+        wall: seconds of the last request for times, by the gate's clock.
     """
 
     pool: WorkerPool
@@ -102,6 +108,8 @@ class Turns:
     referee: Referee | None = None
     shown: bool = False
     draws: dict[str, str] = field(default_factory=dict)
+    taken: dict[str, list[crosscheck.Turn]] = field(default_factory=lambda: {side: [] for side in SIDES})
+    wall: float = 0.0
 
     def ask(self, side: str, operation: str, timeout: float, **arguments: Any) -> Any:
         """Ask one side. Raises SideError."""
@@ -168,7 +176,9 @@ class Turns:
             extra["draw"] = new_draw()
             if spot is not None:
                 extra["spot"], self.draws[side] = spot, extra["draw"]
+        started = time.monotonic()
         times: list[float] = self.ask(side, "measure", self.config.measure_timeout, launches=launches, **extra)
+        self.wall = time.monotonic() - started
         if len(times) != launches:
             message = f"{launches} launches were asked for, and {len(times)} times came"
             raise SideError(side, WorkerError("error", message, None), "measure")
@@ -180,9 +190,13 @@ class Turns:
         """Take the turns of several sides at once, one launch each, again and again. Raises SideError."""
         taken: dict[SideName, list[float]] = {side: [] for side in sides}
         looked_at = None if spot is None else int(spot * launches)
+        walls = dict.fromkeys(sides, 0.0)
         for launch in range(launches):
             for side in sides:
                 taken[side] += self.turn(side, 1, spot if launch == looked_at else None)
+                walls[side] += self.wall
+        for side in sides:
+            self.taken[side].append(crosscheck.Turn(launches, sum(taken[side]), walls[side]))
         return taken
 
     def pair(
@@ -212,7 +226,9 @@ class Turns:
         for side in sides:
             if apart:
                 self.place_anew([side], prepared)
-            taken[side] = self.turn(side, prepared.launches, spot)
+            times = taken[side] = self.turn(side, prepared.launches, spot)
+            reported = sum(times) * prepared.recorded
+            self.taken[side].append(crosscheck.Turn(prepared.launches, reported, self.wall))
             after(side)
             if spot is not None:
                 self.look(side)
@@ -228,6 +244,13 @@ class Turns:
             self.referee.look(self.pool, side, self.case, self.draws[side])
         except WorkerError as error:
             raise SideError(side, in_time(error), "look") from error
+
+    def watched(self, state: Mapping[SideName, Mapping[str, Any]], slower: list[float]) -> crosscheck.Watch:
+        """Return what the gate's own clock says; without turns where clocks had to repeat launches, for those do not compare."""
+        repeats = [{key: of.get(key) for key in ("flushes", "repeated_launches")} for of in state.values()]
+        if repeats[0] != repeats[1]:
+            return crosscheck.Watch(slower=slower)
+        return crosscheck.Watch(self.taken["base"], self.taken["head"], slower)
 
     def spots(self, turns: int) -> dict[int, float]:
         """Return in which of so many turns a launch is looked at, and which; none if nobody can look."""
@@ -282,7 +305,7 @@ def measure(
     before, fastest = state["head"], clock(state["head"])
     pending, in_a_row = _orders(pairs, order), 0
     measured: list[Pair] = []
-    looked_at = turns.spots(pairs)
+    looked_at, slower = turns.spots(pairs), list[float]()
     known = pool.processes() if referee is None else pool.processes() | referee.processes
 
     def read_sensors(side: SideName) -> None:
@@ -300,6 +323,8 @@ def measure(
         place = len(measured) if apart else placing.place
         pair: Pair = {"order": head_first, "place": place, "base": turn["base"], "head": turn["head"]}
         measured.append(pair)
+        if spot is not None:
+            slower.append(crosscheck.looked_at(turn["base"], turn["head"], int(spot * prepared.launches)))
         if not watched:
             continue
         after = [state[side] for side in SIDES]
@@ -317,7 +342,14 @@ def measure(
     if not watched:
         state = {side: turns.state(side) for side in SIDES}
     turns.ask_all("teardown", config.measure_timeout, {side: {} for side in SIDES})
-    return {"pairs": measured, "host_state": state, "recorded": prepared.recorded, "looks": len(looked_at)}
+    scaled = is_call(case.partition("(")[0]) and prepared.recorded > 1  # to the seconds of another host
+    return {
+        "pairs": measured,
+        "host_state": state,
+        "recorded": prepared.recorded,
+        "looks": len(looked_at),
+        "watch": crosscheck.Watch(slower=slower) if scaled else turns.watched(state, slower),
+    }
 
 
 def measure_alone(

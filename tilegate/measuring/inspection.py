@@ -12,7 +12,7 @@ from tilegate.files import UsageError
 from tilegate.measuring.pool import WorkerPool
 from tilegate.measuring.referee import Referee, new_draw
 from tilegate.measuring.samples import Record, new_side
-from tilegate.measuring.session import Catalogue, ListedCase, WorkerError, wants_to_be_alone
+from tilegate.measuring.session import BrokenModule, Catalogue, ListedCase, WorkerError, wants_to_be_alone
 from tilegate.progress import Reporter
 from tilegate.schemas.samples import Case, Failure, Side, SideName
 
@@ -99,7 +99,8 @@ def _catalogue(pool: WorkerPool, name: str) -> Catalogue:
         return pool.worker(name).catalogue()
     except WorkerError as error:
         pool.drop(name)
-        return {"cases": [], "broken": {"": {"kind": error.kind, "message": error.message, "log": error.log}}}
+        broken: BrokenModule = {"kind": error.kind, "message": error.message, "log": error.log}
+        return {"cases": [], "broken": {"": broken}}
 
 
 def _collect(catalogues: Mapping[str, Catalogue]) -> tuple[dict[str, Case], list[str]]:

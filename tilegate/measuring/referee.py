@@ -8,6 +8,7 @@ reference or to the comparison in its own process does not count.
 from __future__ import annotations
 
 import secrets
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -79,6 +80,33 @@ class Referee:
             )
         finally:
             path.unlink(missing_ok=True)
+
+    def probe(
+        self, pool: WorkerPool, sides: Sequence[str], case: str, seed: int
+    ) -> dict[str, WorkerError | None] | None:
+        """Have sides launch a case's kernel on a problem drawn from `seed`, and compare the results with the reference.
+
+        Returns:
+            By side what is wrong, None if nothing is; None if the suite has no such problems.
+        """
+        limit = self.config.for_case(case).check_timeout + self.config.for_case(case).compile_timeout
+        paths = {side: self.folder / secrets.token_hex(8) for side in sides}
+        asked = {side: {"case": case, "seed": seed, "path": str(path)} for side, path in paths.items()}
+        found: dict[str, WorkerError | None] = {}
+        try:
+            for side, answer in pool.request_all("probe", limit, asked).items():
+                try:
+                    if not answer():
+                        return None
+                    self.pool.request(NAME, "verify_probe", limit, **asked[side])
+                except WorkerError as error:
+                    found[side] = error
+                else:
+                    found[side] = None
+        finally:
+            for path in paths.values():
+                path.unlink(missing_ok=True)
+        return found
 
 
 def new_draw() -> str:

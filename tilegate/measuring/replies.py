@@ -125,6 +125,8 @@ _EXPECTED: Mapping[str, Callable[[object], bool]] = {
     "setup": lambda answer: isinstance(answer, bool),
     "check": lambda answer: isinstance(answer, bool),
     "deliver": _is_delivery,
+    "probe": lambda answer: isinstance(answer, bool),
+    "unlisted": lambda answer: isinstance(answer, list) and all(isinstance(name, str) for name in answer),
     "record": lambda answer: type(answer) is int and 1 <= answer <= MOST_RECORDED,
     "measure": _are_times,
     "state": lambda answer: isinstance(answer, dict),

@@ -18,7 +18,7 @@ from tilegate.files import UsageError
 from tilegate.judging import rules, stats
 from tilegate.judging.decision import Step
 from tilegate.judging.measured import of_turns
-from tilegate.measuring import duet, inspection, layout, samples
+from tilegate.measuring import crosscheck, duet, inspection, layout, samples
 from tilegate.measuring.budget import Budget
 from tilegate.measuring.disturbance import Patience
 from tilegate.measuring.pool import WorkerPool
@@ -49,6 +49,7 @@ class Timing:
         patience: how long it may wait for the machine to be quiet.
         layouts: what differs between its processes besides the code.
         referee: compares timed launches with the reference.
+        watches: by case, what the gate's own clock said in this run.
     """
 
     record: samples.Record
@@ -61,6 +62,7 @@ class Timing:
     patience: Patience = field(default_factory=lambda: Patience(PATIENCE))
     layouts: layout.Layouts = field(default_factory=layout.Layouts)
     referee: Referee | None = None
+    watches: dict[str, crosscheck.Watch] = field(default_factory=dict)
 
 
 def run(timing: Timing) -> None:
@@ -282,6 +284,10 @@ def _one(timing: Timing, pool: WorkerPool, what: tuple[Stage, str, int], warm_up
         )
     except duet.SideError as failed:
         return failed
+    watch = timing.watches.setdefault(name, crosscheck.Watch())
+    watch.add(result["watch"])
+    if (finding := watch.finding()) is not None:
+        return duet.SideError("head", WorkerError("off-clock", finding, None), "measure")
     timing.budget.paid(name, pairs, time.monotonic() - started)
     replicate: Replicate = {
         "replicate": number,

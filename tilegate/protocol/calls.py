@@ -127,6 +127,7 @@ class CallClock:
 def _seconds(call: Callable[[], object], count: int, around: Around | None = None) -> float:
     if around is not None:
         around.before()
+        around.ready()
     start = perf_counter_ns()
     for _ in range(count):
         call()

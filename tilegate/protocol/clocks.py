@@ -57,6 +57,9 @@ class Around(Protocol):
     def before(self) -> None:
         """Called before each launch and before the cache is flushed; may queue work on the current stream."""
 
+    def ready(self) -> None:
+        """Called once the cache is flushed, right before the clock starts; likewise."""
+
     def after(self) -> bool:
         """Called right after each launch, before anybody waits for it; returns whether this launch is looked at."""
 
@@ -184,6 +187,8 @@ class CpuClock:
                     around.before()
                 self._byte ^= 1
                 ctypes.memset(self._address, self._byte, self._size)
+                if around is not None:
+                    around.ready()
                 start = perf_counter_ns()
                 launch()
                 samples.append((perf_counter_ns() - start) * 1e-9)
@@ -237,6 +242,7 @@ class DeviceClock:
         self._replay = torch.cuda.CUDAGraph.replay
         self._not_recorded: str | None = None
         self._flushes = 1
+        self._repeated = 0
         self._host_bound = 0
 
     def warm_up(self, launch: Callable[[], object], seconds: float) -> None:
@@ -268,7 +274,9 @@ class DeviceClock:
                 samples += [seconds for seconds, host_late in batch if hopeless or not host_late]
                 if hopeless:
                     self._host_bound += late
-                elif late_before and late > 0:  # once may be chance: the system took the processor away
+                else:
+                    self._repeated += late
+                if not hopeless and late_before and late > 0:  # once may be chance: the system took the processor away
                     self._flushes *= 2
                 late_before = late > 0
         return samples
@@ -303,6 +311,8 @@ class DeviceClock:
                 around.before()
             for _ in range(self._flushes):
                 self._flush()
+            if around is not None:
+                around.ready()
             self._record(start, stream)
             launch()
             self._record(end, stream)
@@ -326,8 +336,16 @@ class DeviceClock:
         return (perf_counter_ns() - done) * 1e-9
 
     def state(self) -> dict[str, JSON]:
-        """See `Clock.state`; also "host_bound_launches": samples so far that may hold host time, and "not_recorded"."""
-        notes: dict[str, JSON] = {"host_bound_launches": self._host_bound}
+        """See `Clock.state`; also what the clock did so far.
+
+        "host_bound_launches": samples that may hold host time; "repeated_launches": those that were thrown away for that;
+        "flushes": how many come before a launch by now; "not_recorded": why.
+        """
+        notes: dict[str, JSON] = {
+            "host_bound_launches": self._host_bound,
+            "repeated_launches": self._repeated,
+            "flushes": self._flushes,
+        }
         if self._not_recorded is not None:
             notes["not_recorded"] = self._not_recorded
         return {**read_state(self._target, self._properties), **notes}

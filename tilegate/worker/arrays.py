@@ -73,6 +73,29 @@ def poison(array: Any) -> None:
         array.fill(value)
 
 
+def some_poison(array: Any, count: int, where: float) -> tuple[Any, Any] | None:
+    """Return a view of at most `count` of its values, and what to copy there so that they are poisoned; None: it takes none.
+
+    Args:
+        array: any; one whose values are not in one piece gives the first of them.
+        count: how many.
+        where: from 0 to 1, at which place.
+    """
+    value, total = _poison_of(array), elements(array)
+    if value is None or not total:
+        return None
+    if is_tensor(array):
+        whole = array.detach()
+        flat = whole.view(-1) if whole.is_contiguous() else whole[(0,) * (whole.ndim - 1)]
+    else:
+        flat = array.reshape(-1) if array.flags.c_contiguous else array[(0,) * (array.ndim - 1)]
+    length = min(count, len(flat))
+    start = int(where * (len(flat) - length + 1))
+    part = flat[start : start + length]
+    filled = sys.modules["torch"].full_like(part, value) if is_tensor(array) else np.full_like(part, value)
+    return part, filled
+
+
 def is_poisoned(array: Any) -> bool:
     """Return whether all of it is as `poison` left it; waits for the device. Booleans and nothing at all are never."""
     value = _poison_of(array)

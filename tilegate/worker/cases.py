@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import traceback
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -47,6 +47,19 @@ def cases_of(benchmark: Any) -> Iterator[Case]:
         if tuple(values) not in skipped:
             suffix = f"({', '.join(names)})" if names else ""
             yield Case(f"{benchmark.name}{suffix}", benchmark, tuple(values), tuple(names))
+
+
+def unlisted(listed: Iterable[Case]) -> list[Case]:
+    """Return what has to be right although no case of this tier times it: what `probed` of the suite's classes names."""
+    listed = list(listed)
+    known = {case.id for case in listed}
+    of_class = {type(holder): case for case in listed if (holder := getattr(case.benchmark.func, "__self__", None))}
+    found = []
+    for holder, case in of_class.items():
+        for values in getattr(holder, "probed", list)():
+            shown = tuple(map(repr, values))
+            found.append(Case(f"{case.benchmark.name}({', '.join(shown)})", case.benchmark, tuple(values), shown))
+    return [case for case in found if case.id not in known]
 
 
 def stated_work(case: Case) -> dict[str, dict[str, float | str]]:

@@ -6,6 +6,8 @@ shows its buffers (docs/protocol.md) goes like this, all of it off the clock:
 - The inputs get other values, in place: the same numbers, moved on cyclically by a number of places that is drawn anew. All
   inputs before the first launch of a turn, before each further one at least the smallest: no result is right twice.
 - The outputs are filled with NaN before every launch. (If that came before some launches only, a kernel could tell those by it.)
+- A few values of each output are filled once more when the cache is flushed, right before the clock starts, and so are the
+  inputs changed before a launch that is looked at: what began early, beside the flush, is overwritten or wrong.
 - After a launch that nobody knew of before, its outputs are copied at once: what is not done by then is not in the copy.
 - At the end the inputs must be what they were set to.
 
@@ -26,6 +28,7 @@ from tilegate.protocol import Buffers, WrongResult
 from tilegate.worker import arrays
 
 _SHIFTS = 1 << 16  # by how many places at most the values move on; that many copies of the values are kept besides
+_SPOTS = 64  # values of each output that are poisoned again
 _LIGHT_BYTES = 1 << 24  # of inputs that change before every launch; a tenth of what flushes a small cache
 _LATE_SECONDS, _LATE_SHARE = 100e-6, 0.25  # of a launch: work that goes on for longer than both was left out
 
@@ -107,6 +110,7 @@ class Looks:
         self._launch = -1
         self._copied: tuple[int, list[dict[str, Any]]] | None = None
         self._lags: list[tuple[float, float]] = []
+        self._late: tuple[list[Any], list[Any]] = [], []
 
     def begin(self, draw: str, spot: int | None) -> None:
         """Start a turn with inputs by `draw`; the launch of number `spot` (from 0) is looked at."""
@@ -115,20 +119,36 @@ class Looks:
     def before(self) -> None:
         """Change inputs, poison outputs; called before every launch or recording, off the clock."""
         self._launch += 1
+        self._late = [], []
         if self._draw is None:
             return
         buffers = self._buffers()
-        targets, sources = [], []
+        chance = random.Random(f"{self._draw}/{self._launch}/late")  # noqa: S311 - the secret is `draw`
+        targets: list[Any] = []
+        sources: list[Any] = []
         for entry, offsets in zip(buffers, self._drawn.offsets(self._draw, self._launch, len(buffers)), strict=True):
             in_place = [entry.inputs[name] for name in self._in_place]
             for output in entry.outputs.values():
                 if not any(arrays.overlap(output, source) for source in in_place):
                     arrays.poison(output)
+                    self._change_late(arrays.some_poison(output, _SPOTS, chance.random()))
             for name, target in entry.inputs.items():
-                if self._launch == 0 or name in self._light:
+                window = self._drawn.window(name, offsets[name])
+                if name in self._light and self._launch == self._spot:
+                    self._change_late((target, window))
+                elif self._launch == 0 or name in self._light:
                     targets.append(target)
-                    sources.append(self._drawn.window(name, offsets[name]))
+                    sources.append(window)
         arrays.copy_all(targets, sources)
+
+    def ready(self) -> None:
+        """Change what is changed last, right before the clock starts; nothing is computed here."""
+        arrays.copy_all(*self._late)
+
+    def _change_late(self, pair: tuple[Any, Any] | None) -> None:
+        if pair is not None:
+            self._late[0].append(pair[0])
+            self._late[1].append(pair[1])
 
     def after(self) -> bool:
         """Copy the outputs, if this launch is looked at; called right after every launch. Return whether it was."""

@@ -34,7 +34,7 @@ from tilegate.protocol import (
 )
 from tilegate.protocol.origin import ROOT_VARIABLE
 from tilegate.worker import arrays, imports
-from tilegate.worker.cases import Case, cases_of, stated_work
+from tilegate.worker.cases import Case, cases_of, stated_work, unlisted
 from tilegate.worker.looks import Drawn, Looks
 from tilegate.worker.placement import Placement
 
@@ -44,6 +44,8 @@ _NO_CLOCK = "this worker was started without a clock"
 _NOTHING_TO_SEE = "the suite does not show what a launch of this case reads and writes"
 SEAMS = ("inputs", "buffers", "verify")
 """Methods of a suite's class by which a launch can be looked at."""
+PROBES = ("probe", "verify_probe")
+"""Those by which its kernels can be tried on problems that no case has."""
 
 
 class Side:
@@ -75,6 +77,7 @@ class Side:
         self._clock: Clock | None = clock_for(target) if timed else None
         self._call_clock: Clock | None = call_clock_for(target) if timed else None
         self._cases: dict[str, Case] = {}
+        self._unlisted: dict[str, Case] | None = None
         self._caches: dict[str, bytes] = {}
         self._current: Any = None
         self._launch: Callable[[], object] = _nothing_is_set_up
@@ -124,7 +127,7 @@ class Side:
     def precompile(self, cases: Sequence[str]) -> None:
         """Compile what `cases` need, as many at a time as the suite wants."""
         groups: dict[type, list[tuple[Any, ...]]] = {}
-        for case in (self._cases[name] for name in self._in_order(cases)):
+        for case in map(self._found, self._in_order(cases)):
             holder = getattr(case.benchmark.func, "__self__", None)
             if hasattr(type(holder), "precompile"):
                 values = groups.setdefault(type(holder), [])
@@ -229,6 +232,7 @@ class Side:
             raise RuntimeError(_NOTHING_TO_SEE)
         self._looks.begin(draw, 0)
         self._looks.before()
+        self._looks.ready()
         self._launch()
         self._looks.after()
 
@@ -248,6 +252,34 @@ class Side:
         inputs = drawn.windows(about["draw"], about["launch"], frozenset(about["light"]), about["set"], about["sets"])
         device = next((x.device for x in inputs.values() if arrays.is_tensor(x)), None)
         found.fresh().func.__self__.verify(inputs, arrays.read(Path(path), device), *found.values)
+
+    def unlisted(self) -> list[str]:
+        """Return the ids of what no case of this tier times, and whose kernels have to be right all the same."""
+        return list(self._others())
+
+    def probe(self, case: str, seed: int, path: str) -> bool:
+        """Launch the case's kernel on a problem that nobody has seen, and write what it made of it; needs no `setup`.
+
+        Returns:
+            Whether the suite has such problems.
+        """
+        found = self._found(case)
+        holder: Any = getattr(found.fresh().func, "__self__", None)
+        if not all(hasattr(holder, seam) for seam in PROBES):
+            return False
+        arrays.write(Path(path), holder.probe(seed, *found.values))
+        self._verify()
+        return True
+
+    def verify_probe(self, case: str, seed: int, path: str) -> None:
+        """Compare what another process made of that problem with the reference.
+
+        Raises:
+            WrongResult: it is not what it should be.
+        """
+        found = self._found(case)
+        device = "cpu" if selection().target == "cpu" else "cuda"
+        found.fresh().func.__self__.verify_probe(seed, arrays.read(Path(path), device), *found.values)
 
     def state(self) -> Mapping[str, JSON]:
         """Return what the device's sensors say."""
@@ -311,8 +343,16 @@ class Side:
             benchmark.insert_param(made)
         return (made,)
 
+    def _found(self, case: str) -> Case:
+        return self._cases[case] if case in self._cases else self._others()[case]
+
+    def _others(self) -> dict[str, Case]:
+        if self._unlisted is None:
+            self._unlisted = {case.id: case for case in unlisted(self._cases.values())}
+        return self._unlisted
+
     def _generate(self, case: str) -> Sequence[Artifact] | None:
-        found = self._cases[case]
+        found = self._found(case)
         generate = getattr(getattr(found.fresh().func, "__self__", None), "artifacts", None)
         artifacts: Sequence[Artifact] | None = None if generate is None else generate(*found.values)
         self._verify()

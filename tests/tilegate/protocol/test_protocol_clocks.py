@@ -124,6 +124,9 @@ class Looking:
     def before(self) -> None:
         self.device.enqueue("vary", host=5, device=50)
 
+    def ready(self) -> None:
+        self.device.enqueue("poison", host=5, device=10)
+
     def after(self) -> bool:
         self.device.enqueue("copy", host=5, device=50)
         self.launches += 1
@@ -145,7 +148,7 @@ def test_what_is_done_around_launches_is_off_the_clock_and_work_elsewhere_is_see
 
     looking = Looking(device)
     assert clock.measure(launch, 4, looking) == pytest.approx([300e-6] * 4)
-    assert device.log[1:6] == ["vary", "flush", "event", "launch", "event"]
+    assert device.log[1:7] == ["vary", "flush", "poison", "event", "launch", "event"]
     assert [launch for launch, _ in looking.lags] == pytest.approx([300e-6] * 2)
     assert [more for _, more in looking.lags] == pytest.approx([elsewhere * 1e-6] * 2, abs=1e-8)
 
