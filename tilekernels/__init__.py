@@ -13,14 +13,17 @@ if TYPE_CHECKING:
     from tilekernels.backward_policy import BackwardTile, Blocks, backward_variants, choose_backward_tile
     from tilekernels.chips import CHIPS, Chip, chip_by_name, chip_of
     from tilekernels.compiler import CompilationError, LoweredKernel, lower
+    from tilekernels.decode import DecodeKernel, DecodeProblem, decode_kernel
     from tilekernels.forward import ForwardKernel, ForwardSpec, forward_kernel, precompile
     from tilekernels.functional import attention
+    from tilekernels.functional_decode import attention_decode
     from tilekernels.handle import Kernel, compile_kernels
     from tilekernels.policy import POLICIES, TileConfig, choose_tiles, fits, variants
     from tilekernels.problem import AttentionProblem
 
 _EXPORTS = {
     "attention": "functional",
+    "attention_decode": "functional_decode",
     "AttentionProblem": "problem",
     "BackwardKernel": "backward",
     "BackwardSpec": "backward",
@@ -29,6 +32,8 @@ _EXPORTS = {
     "CHIPS": "chips",
     "Chip": "chips",
     "CompilationError": "compiler",
+    "DecodeKernel": "decode",
+    "DecodeProblem": "decode",
     "ForwardKernel": "forward",
     "ForwardSpec": "forward",
     "FusedBackwardKernel": "backward",
@@ -43,6 +48,7 @@ _EXPORTS = {
     "choose_backward_tile": "backward_policy",
     "choose_tiles": "policy",
     "compile_kernels": "handle",
+    "decode_kernel": "decode",
     "fits": "policy",
     "forward_kernel": "forward",
     "lower": "compiler",
@@ -61,6 +67,8 @@ __all__ = [
     "Blocks",
     "Chip",
     "CompilationError",
+    "DecodeKernel",
+    "DecodeProblem",
     "ForwardKernel",
     "ForwardSpec",
     "FusedBackwardKernel",
@@ -68,6 +76,7 @@ __all__ = [
     "LoweredKernel",
     "TileConfig",
     "attention",
+    "attention_decode",
     "backward_kernel",
     "backward_variants",
     "chip_by_name",
@@ -75,6 +84,7 @@ __all__ = [
     "choose_backward_tile",
     "choose_tiles",
     "compile_kernels",
+    "decode_kernel",
     "fits",
     "forward_kernel",
     "lower",

@@ -31,16 +31,17 @@ class Kernel:
     Class attributes:
         module: of the builder, imported when it is needed: `build(spec, tile, dialect)` gives a PrimFunc, or a tuple of as
             many as there are `steps`.
-        steps: the names of the PrimFuncs, in the order in which a launch starts them.
 
     Attributes:
+        steps: the names of the PrimFuncs, in the order in which a launch starts them; of the class, or of each object where
+            it depends on the specification.
         chip: what it is compiled for.
         spec: what is compiled in beside the tile; frozen. Shapes that are not in it are read from the tensors of a launch.
         tile: how it divides the work; frozen.
     """
 
     module: ClassVar[str]
-    steps: ClassVar[tuple[str, ...]]
+    steps: tuple[str, ...]
 
     def __init__(self, chip: Chip, spec: Any, tile: Any) -> None:
         """Describe a kernel; nothing is compiled."""
