@@ -6,6 +6,7 @@ import argparse
 import datetime
 import json
 import math
+from collections.abc import Sequence
 from datetime import UTC
 
 from rich.box import SIMPLE_HEAD
@@ -14,8 +15,8 @@ from rich.table import Table
 
 from tilegate.commands.history_common import EXIT_DONE, EXIT_NOTHING, EXIT_REGRESSED, name_broken, sha
 from tilegate.files import UsageError
-from tilegate.history import exporting, inbox, update
-from tilegate.history.network import Contrast
+from tilegate.history import detect, exporting, inbox, update
+from tilegate.history.network import Contrast, interval
 from tilegate.history.store import Store
 from tilegate.history.view import Case, History
 from tilegate.showing.markup import change, code, duration, plain
@@ -26,9 +27,11 @@ def show(args: argparse.Namespace, store: Store) -> int:
     history = update.load(store)
     name_broken(history)
     case = _one_case(history, args.case)
-    rows = _rows(history, case)
+    rows, steps = _rows(history, case), detect.suspicions(case)
     if args.json:
-        print(json.dumps({"case": case.id, "method": case.method, "commits": rows}, indent=1))
+        suspected = [_suspicion_to_json(history, one) for one in steps]
+        document = {"case": case.id, "method": case.method, "commits": rows, "suspected": suspected}
+        print(json.dumps(document, indent=1))
         return EXIT_DONE
     print(plain(case.id))
     for segment in case.segments:
@@ -40,7 +43,10 @@ def show(args: argparse.Namespace, store: Store) -> int:
     table = Table("commit", "version", "level", "95 %", "time", "subject", box=SIMPLE_HEAD, pad_edge=False)
     for row in rows:
         table.add_row(*(plain(str(row[key])) for key in ("commit", "version", "level", "interval", "time", "subject")))
-    Console(markup=False, highlight=False).print(table)
+    _print(table)
+    if steps:
+        print("steps in independent runs (asv, pytest-benchmark), much less sure than comparisons:")
+        _print(_suspicions(history, steps, with_case=False))
     return EXIT_DONE
 
 
@@ -85,6 +91,7 @@ def compare(args: argparse.Namespace, store: Store) -> int:
             side = next((side for side, version in (("A", before), ("B", after)) if version is None), None)
             excluded[case.id] = f"no code version at {side}" if side else "no comparisons connect the two"
     rows.sort(key=lambda row: -abs(row[1].estimate) / max(row[1].error, 1e-9) if not row[2] else 0.0)
+    mean = _geometric_mean([contrast for _, contrast, _ in rows])
     if args.json:
         document = {
             "base": history.commits[base].sha,
@@ -92,13 +99,12 @@ def compare(args: argparse.Namespace, store: Store) -> int:
             "cases": [
                 {
                     "case": id,
-                    "ratio": math.exp(c.estimate),
-                    "low": math.exp(c.low),
-                    "high": math.exp(c.high),
+                    **_ratio(c),
                     "identical": same,
                 }
                 for id, c, same in rows
             ],
+            "geomean": None if mean is None else {"cases": len(rows), **_ratio(mean)},
             "excluded": excluded,
         }
         print(json.dumps(document, indent=1))
@@ -110,7 +116,9 @@ def compare(args: argparse.Namespace, store: Store) -> int:
         table = Table("case", "change", "95 %", box=SIMPLE_HEAD, pad_edge=False)
         for id, contrast, same in rows:
             table.add_row(plain(id), _changed(contrast, same), "identical code" if same else _between(contrast))
-        Console(markup=False, highlight=False).print(table)
+        _print(table)
+    if not args.json and mean is not None:
+        print(f"geometric mean of the {len(rows)} cases that both have: {_changed(mean, False)} ({_between(mean)})")
     if not args.json and excluded:
         print(f"not compared: {len(excluded)}")
         for id, reason in list(excluded.items())[:20]:
@@ -123,9 +131,12 @@ def regressions(args: argparse.Namespace, store: Store) -> int:
     history = update.load(store)
     name_broken(history)
     found = inbox.entries(history, datetime.datetime.now(UTC).date())
+    suspected = [one for case in history.cases.values() for one in detect.suspicions(case) if one.slower]
     if args.json:
-        print(json.dumps([_entry_to_json(history, entry) for entry in found], indent=1))
-    elif not found:
+        shown = [_entry_to_json(history, entry) for entry in found]
+        print(json.dumps(shown + [_suspicion_to_json(history, one) for one in suspected], indent=1))
+        return EXIT_REGRESSED if any(entry.open for entry in found) else EXIT_DONE
+    if not found:
         print("no regression is known")
     else:
         table = Table(
@@ -138,8 +149,50 @@ def regressions(args: argparse.Namespace, store: Store) -> int:
             table.add_row(
                 entry.id, state, _changed(worst, same=False), _between(worst), since, plain(entry.benchmark), str(len(entry.affected)), plain(entry.owner)
             )  # fmt: skip
-        Console(markup=False, highlight=False).print(table)
+        _print(table)
+    if suspected:
+        print("suspected, from independent runs alone; not in the inbox, and much less sure:")
+        _print(_suspicions(history, suspected, with_case=True))
+        one = suspected[0]
+        print(f"to find out: tilegate bisect --good {sha(history, one.before)} --bad {sha(history, one.after)} -b CASE")
     return EXIT_REGRESSED if any(entry.open for entry in found) else EXIT_DONE
+
+
+def _suspicions(history: History, found: Sequence[detect.Suspicion], *, with_case: bool) -> Table:
+    columns = ["about", "between", "runs of", *(["case"] if with_case else [])]
+    table = Table(*columns, box=SIMPLE_HEAD, pad_edge=False)
+    for one in found:
+        size = (
+            f"{change(math.exp(one.step.size))} ({change(math.exp(one.step.low))} … {change(math.exp(one.step.high))})"
+        )
+        between = f"{sha(history, one.before)}..{sha(history, one.after)}"
+        table.add_row(size, between, plain(one.source), *([plain(one.case)] if with_case else []))
+    return table
+
+
+def _suspicion_to_json(history: History, one: detect.Suspicion) -> dict[str, object]:
+    return {
+        "id": None,
+        "kind": "suspected",
+        "open": False,
+        "source": one.source,
+        "environment": one.environment,
+        "last_good": history.commits[one.before].sha,
+        "first_bad": history.commits[one.after].sha,
+        "chance": one.step.chance,
+        "cases": [
+            {
+                "case": one.case,
+                "ratio": math.exp(one.step.size),
+                "low": math.exp(one.step.low),
+                "high": math.exp(one.step.high),
+            }
+        ],
+    }
+
+
+def _print(table: Table) -> None:
+    Console(markup=False, highlight=False).print(table)
 
 
 def _entry_to_json(history: History, entry: inbox.Entry) -> dict[str, object]:
@@ -159,9 +212,7 @@ def _entry_to_json(history: History, entry: inbox.Entry) -> dict[str, object]:
         "cases": [
             {
                 "case": a.case,
-                "ratio": math.exp(a.contrast.estimate),
-                "low": math.exp(a.contrast.low),
-                "high": math.exp(a.contrast.high),
+                **_ratio(a.contrast),
             }
             for a in entry.affected
         ],
@@ -195,6 +246,18 @@ def _place(history: History, name: str) -> int:
         newest = ", ".join(commit.sha[:12] for commit in history.commits[-3:])
         raise UsageError(f"{name!r} is no commit or release of this history; the newest are {newest}")
     return place
+
+
+def _geometric_mean(found: Sequence[Contrast]) -> Contrast | None:
+    """Of the ratios of different cases, which are measured independently; only of cases that both commits have."""
+    if not found:
+        return None
+    error = math.sqrt(sum(contrast.error**2 for contrast in found)) / len(found)
+    return interval(sum(contrast.estimate for contrast in found) / len(found), error)
+
+
+def _ratio(contrast: Contrast) -> dict[str, float]:
+    return {"ratio": math.exp(contrast.estimate), "low": math.exp(contrast.low), "high": math.exp(contrast.high)}
 
 
 def _changed(contrast: Contrast, same: bool) -> str:

@@ -109,8 +109,10 @@ def from_asv(result: Mapping[str, Any]) -> Iterator[Record]:
     """
     columns: Sequence[str] = result["result_columns"]
     described = {"env_name": result.get("env_name", ""), **dict(result.get("params") or {})}
-    # Of the machine only what times depend on; asv's file names the host as well.
+    # Of the machine only what times depend on and what an update of its kernel or a restart leaves alone.
     described = {key: str(value) for key, value in described.items() if key not in ("machine", "ram")}
+    if "os" in described:
+        described["os"] = described["os"].partition(" ")[0]
     fingerprint = hashlib.sha256(json.dumps(described, sort_keys=True).encode()).hexdigest()
     yield Environment(kind="environment", fingerprint=fingerprint, described={"source": "asv", **described})
     created = datetime.fromtimestamp(float(result["date"]) / 1000, UTC).isoformat(timespec="seconds")
