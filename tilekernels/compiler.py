@@ -7,7 +7,7 @@ import json
 import os
 import re
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass, field
 from itertools import pairwise
@@ -19,6 +19,9 @@ from tilekernels.chips import CHIPS, chip_by_name, chip_of
 from tilekernels.progress import progress_bar
 
 CompiledKernel = Callable[..., Any]
+
+tracing = threading.RLock()
+"""For who builds a PrimFunc: tracing is Python from end to end, so taking turns costs nothing, and it parses source."""
 _Result = TypeVar("_Result")
 
 
@@ -181,10 +184,9 @@ def compile_many(
     """
     if workers is None:
         workers = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    building = threading.Lock()  # tracing a kernel is Python from end to end: taking turns costs nothing
 
     def compile_one(job: CompileJob) -> CompiledKernel:
-        with building:
+        with tracing:
             prim_func = job.build()
         return compile_kernel(prim_func, job.target)
 
@@ -223,9 +225,15 @@ def despite_parser_clashes(call: Callable[[], _Result], attempts: int = 5) -> _R
         try:
             return call()
         except Exception as error:
-            if "AST constructor recursion depth mismatch" not in str(error):
+            if not any("AST constructor recursion depth mismatch" in str(one) for one in _with_causes(error)):
                 raise
     return call()
+
+
+def _with_causes(error: BaseException | None) -> Iterator[BaseException]:
+    while error is not None:
+        yield error
+        error = error.__cause__ or error.__context__
 
 
 def _report(advance: Callable[[str], None], label: str, _: object) -> None:

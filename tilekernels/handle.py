@@ -16,6 +16,7 @@ from tilekernels.compiler import (
     compile_many,
     despite_parser_clashes,
     lower,
+    tracing,
 )
 
 if TYPE_CHECKING:
@@ -89,7 +90,8 @@ class Kernel:
         from tilekernels.dialect import dialect_for  # noqa: PLC0415 - importing TileLang takes 2-2.5 s
 
         build, dialect = import_module(self.module).build, dialect_for(self.chip.kind)
-        made = despite_parser_clashes(lambda: build(self.spec, self.tile, dialect))
+        with tracing:
+            made = despite_parser_clashes(lambda: build(self.spec, self.tile, dialect))
         made = made if isinstance(made, tuple) else (made,)
         names = tuple(str(step.attrs["global_symbol"]) for step in made)
         if names != self.steps:

@@ -196,7 +196,10 @@ def test_scratch_that_is_not_interchangeable_stays() -> None:
 
 
 def test_a_clash_of_two_parsers_is_tried_again() -> None:
-    failures = [SystemError("AST constructor recursion depth mismatch (before=129, after=104)")] * 2
+    clash = SystemError("AST constructor recursion depth mismatch (before=129, after=104)")
+    wrapped = RuntimeError("cannot parse the kernel")
+    wrapped.__cause__ = clash
+    failures = [clash, wrapped]
 
     def parse() -> str:
         if failures:

@@ -65,6 +65,7 @@ FAMILY = Family(
     shipped=lambda chip: [ToyKernel(chip, ToySpec(64, "float16"), tiles(chip, p)) for p in ("fixed", "adaptive")],
     spell=lambda spec: f"{spec.dtype} w{spec.width}",
     inputs=_inputs,
+    varied=("X",),
     outputs=_outputs,
     numbers=lambda work, kernel: {"factor": 0.5},
     symbols=lambda work, kernel: {"rows": work.rows},
