@@ -12,6 +12,10 @@ with u = 2**-24 and s = scale * max|q| * max|k|, which no score exceeds. They va
                                  whose score is off by u*s is off by that part of itself
     LSE     sqrt(D) * u * s      probabilistic bound on the error of a dot product of length D summed in any order
                                  (Higham and Mary 2019, doi 10.1137/18M1226312); LSE is float32 whatever the dtype
+
+A softcap c adds 4 * u * c to the error of a score: with e = exp(2x), tanh(x) = 1 - 2/(1 + e) takes over half of the relative
+error of e at most, which is 2 roundings and that of its argument, and makes two more. A sink z adds 2 * u * |z|: it is divided
+by the scale and multiplied again.
 """
 
 from __future__ import annotations
@@ -50,23 +54,35 @@ class Agreement:
 
 
 def attention(
-    q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, *, causal: bool, softmax_scale: float
+    q: torch.Tensor,
+    k: torch.Tensor,
+    v: torch.Tensor,
+    *,
+    causal: bool,
+    softmax_scale: float,
+    window: tuple[int, int] = (-1, -1),
+    softcap: float = 0.0,
+    sinks: torch.Tensor | None = None,
 ) -> tuple[torch.Tensor, torch.Tensor]:
     """Compute forward attention in float64.
 
     Args:
         q: (batch, seqlen_q, heads, head_dim).
-        k, v: (batch, seqlen_k, kv_heads, head_dim).
+        k: (batch, seqlen_k, kv_heads, head_dim).
+        v: (batch, seqlen_k, kv_heads, head_dim_v).
         causal: mask aligned bottom right.
         softmax_scale: factor of the scores.
+        window: columns that a row sees to the left and to the right of its own; -1: all.
+        softcap: above 0, a score s becomes softcap * tanh(s / softcap).
+        sinks: (heads,) float32: scores of a column that every row sees, and that has no value.
 
     Returns:
-        Output (batch, seqlen_q, heads, head_dim) and natural-log LSE (batch, heads, seqlen_q), both float64. A row that
-        sees nothing has output 0 and LSE -inf.
+        Output (batch, seqlen_q, heads, head_dim_v) and natural-log LSE (batch, heads, seqlen_q), both float64. A row that
+        sees nothing has output 0 and LSE -inf, or its sink.
     """
-    out = torch.empty(q.shape, dtype=torch.float64, device=q.device)
+    out = torch.empty(*q.shape[:3], v.shape[3], dtype=torch.float64, device=q.device)
     lse = torch.empty(q.shape[0], q.shape[2], q.shape[1], dtype=torch.float64, device=q.device)
-    problem = _Problem(q, k, v, causal, softmax_scale)
+    problem = _Problem(q, k, v, causal, softmax_scale, window, softcap, sinks)
     for chunk in _chunks(q, k):
         o, s = chunk.attend(problem, torch.float64)
         chunk.of_rows(out)[...] = o
@@ -83,6 +99,9 @@ def check(
     *,
     causal: bool,
     softmax_scale: float,
+    window: tuple[int, int] = (-1, -1),
+    softcap: float = 0.0,
+    sinks: torch.Tensor | None = None,
     limit: int = CHECKED_SCORES,
 ) -> tuple[Agreement, ...]:
     """Compare a kernel's output and LSE with the reference.
@@ -91,7 +110,7 @@ def check(
     fit, then blocks of rows that nobody can know before. `Agreement.checked` says how much that was.
 
     Args:
-        q, k, v, causal, softmax_scale: the problem, as in `attention`.
+        q, k, v, causal, softmax_scale, window, softcap, sinks: the problem, as in `attention`.
         out, lse: what the kernel made of it: `out` like q, `lse` (batch, heads, seqlen_q) float32; None for a kernel
             that gives no LSE.
         limit: see above.
@@ -105,10 +124,15 @@ def check(
     """
     chunks, checked = _sample(list(_chunks(q, k)), limit)
     compared_out, compared_lse = _Comparison("out", q.device), _Comparison("lse", q.device)
-    score_rounding = 2.0**-24 * softmax_scale * _longest(q) * _longest(k)
-    weight_error = score_rounding * v.double().abs().amax() if v.numel() else score_rounding
+    unit = 2.0**-24
+    score_rounding = unit * softmax_scale * _longest(q) * _longest(k)
     dot_product_error = math.sqrt(q.shape[-1]) * score_rounding
-    problem = _Problem(q, k, v, causal, softmax_scale)
+    of_options = 4 * unit * softcap
+    if sinks is not None:
+        of_options += 2 * unit * sinks.double()[sinks.isfinite()].abs().amax(dim=0, keepdim=True).sum()
+    score_rounding, dot_product_error = score_rounding + of_options, dot_product_error + of_options
+    weight_error = score_rounding * v.double().abs().amax() if v.numel() else score_rounding
+    problem = _Problem(q, k, v, causal, softmax_scale, window, softcap, sinks)
     for chunk in chunks:
         expected, expected_lse = chunk.attend(problem, torch.float64)
         plain, _ = chunk.attend(problem, q.dtype)
@@ -164,6 +188,9 @@ class _Problem:
     v: torch.Tensor
     causal: bool
     softmax_scale: float
+    window: tuple[int, int]
+    softcap: float
+    sinks: torch.Tensor | None
 
 
 @dataclass(frozen=True)
@@ -210,24 +237,33 @@ class _Chunk:
         scores, values = self._scores(problem, dtype)
         lse = scores.logsumexp(dim=-1)
         # softmax of a row of -inf is NaN
-        out = scores.softmax(dim=-1).masked_fill(lse[..., None] == -math.inf, 0.0) @ values
-        return out, lse
+        weights = scores.softmax(dim=-1).masked_fill(lse[..., None] == -math.inf, 0.0)
+        return weights[..., : values.shape[0]] @ values, lse
 
     def lse(self, problem: _Problem, dtype: torch.dtype) -> torch.Tensor:
         """The second of what `attend` returns."""
         return self._scores(problem, dtype)[0].logsumexp(dim=-1)
 
     def _scores(self, problem: _Problem, dtype: torch.dtype) -> tuple[torch.Tensor, torch.Tensor]:
-        """Scores (group, rows, keys) and values (keys, head_dim), without the keys that no row of the chunk sees."""
+        """Scores (group, rows, keys), those of the sinks last, and values (keys, head_dim_v); no keys beyond what is seen."""
         offset = self.seqlen_k - self.seqlen_q
-        visible = min(self.seqlen_k, max(0, self.last + offset)) if problem.causal else self.seqlen_k
+        left, right = problem.window
+        right = 0 if problem.causal else right
+        visible = self.seqlen_k if right < 0 else min(self.seqlen_k, max(0, self.last + offset + right))
         rows = self.of_rows(problem.q).to(dtype)
         keys, values = (x[self.entry, :visible, self.kv_head].to(dtype) for x in (problem.k, problem.v))
         scores = (rows * problem.softmax_scale) @ keys.T
-        if problem.causal:
-            row = torch.arange(self.first, self.last, device=rows.device)[:, None]
-            hidden = torch.arange(visible, device=rows.device) > row + offset
-            scores = scores.masked_fill(hidden, -math.inf)
+        if problem.softcap:
+            scores = problem.softcap * (scores / problem.softcap).tanh()
+        position = torch.arange(self.first, self.last, device=rows.device)[:, None] + offset
+        column = torch.arange(visible, device=rows.device)
+        if right >= 0:
+            scores = scores.masked_fill(column > position + right, -math.inf)
+        if left >= 0:
+            scores = scores.masked_fill(column < position - left, -math.inf)
+        if problem.sinks is not None:
+            sinks = problem.sinks[self.heads].to(dtype)[:, None, None]
+            scores = torch.cat([scores, sinks.expand(*scores.shape[:2], 1)], dim=-1)
         return scores, values
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import dataclasses
 import re
 from collections.abc import Sequence
@@ -15,9 +16,11 @@ import torch
 from benchmarks.family import Family
 from tilekernels import dialect
 
-# A builder takes its specification and tile as they come; what it imports of the package are their types.
-_OWN_IMPORT = re.compile(r"^(    )?from tilekernels[.\w]* import [^\n]*\n", re.MULTILINE)
+_OWN_IMPORT = re.compile(r"^    from tilekernels[.\w]* import [^\n]*\n", re.MULTILINE)
 _EMPTY_BLOCK = re.compile(r"^if TYPE_CHECKING:\n(?!    )", re.MULTILINE)
+_FUTURE = re.compile(r"^from __future__ import annotations\n+", re.MULTILINE)
+_DOCSTRING = re.compile(r'\A"""(.*?)"""\n', re.DOTALL)
+_KERNELS = "tilekernels.kernels"
 
 
 def describe(
@@ -50,10 +53,9 @@ def describe(
     }
     kernel = kernels[lengths[-1]]
     lowered = kernel.artifacts()[0]
-    builder = Path(import_module(kernel.module).__file__ or "").read_text(encoding="utf-8")
     return {
         "problem": Path(module.origin).read_text(encoding="utf-8"),
-        "kernel": _EMPTY_BLOCK.sub("", _OWN_IMPORT.sub("", builder)),
+        "kernel": in_one_file(kernel.module),
         "dialect": Path(dialect.__file__).read_text(encoding="utf-8"),
         "lengths": lengths,
         "shape": {
@@ -68,6 +70,60 @@ def describe(
         "pass_configs": lowered.launch["pass_configs"],
         "compile_flags": lowered.launch["compile_flags"],
     }
+
+
+def in_one_file(module: str) -> str:
+    """Return a builder's source with what it imports of the package: other builders' sources, and plain constants.
+
+    A builder takes its specification and tile as they come; imports of their types, for checkers alone, are dropped.
+
+    Raises:
+        NotImplementedError: it imports something else of the package.
+    """
+    return _with_own_imports(module, set())
+
+
+def _with_own_imports(module: str, there: set[str]) -> str:
+    text = _EMPTY_BLOCK.sub("", _OWN_IMPORT.sub("", _source(module)))
+    there.add(module)
+    for statement in reversed(ast.parse(text).body):
+        if not isinstance(statement, ast.ImportFrom) or not (statement.module or "").startswith("tilekernels"):
+            continue
+        lines, of = text.splitlines(keepends=True), statement.module or ""
+        names = [alias.name for alias in statement.names]
+        before, after = lines[: statement.lineno - 1], lines[statement.end_lineno :]
+        if of == _KERNELS:  # modules, of which each has a `build`
+            parts = []
+            for name in names:
+                part = _inlined(f"{_KERNELS}.{name}", there)
+                parts.append(re.sub(r"^def build\(", f"def build_{name}(", part, flags=re.MULTILINE))
+                after = [line.replace(f"{name}.build(", f"build_{name}(") for line in after]
+            put = "\n\n".join(parts)
+        elif of.startswith(f"{_KERNELS}."):
+            put = _inlined(of, there)
+        else:
+            put = "".join(f"{name} = {_constant(of, name)!r}\n" for name in names)
+        text = "".join([*before, put, *after])
+    return text
+
+
+def _inlined(module: str, there: set[str]) -> str:
+    """A module's source for the middle of another's file; nothing if it is there already."""
+    if module in there:
+        return ""
+    text = _FUTURE.sub("", _with_own_imports(module, there))
+    return _DOCSTRING.sub(lambda found: "".join(f"# {line}\n" for line in found[1].strip().splitlines()), text)
+
+
+def _constant(module: str, name: str) -> int | float | str:
+    value = getattr(import_module(module), name)
+    if not isinstance(value, int | float | str):
+        raise NotImplementedError(f"a reproduction cannot hold {module}.{name}: it is no number and no text")
+    return value
+
+
+def _source(module: str) -> str:
+    return Path(import_module(module).__file__ or "").read_text(encoding="utf-8")
 
 
 def _ladder(own: int) -> list[int]:

@@ -60,16 +60,16 @@ SLOWER = Change(
     name="slower",
     message="Walk over all key tiles",
     why="Under the causal mask it also computes the tiles that the mask then hides. Every result stays right.",
-    before="visible = T.ceildiv(T.max(1, T.min(seqlen_k, diagonal + block_m)), block_n)",
+    before="visible = T.ceildiv(T.max(1, T.min(seqlen_k, reach + block_m)), block_n)",
     after="visible = T.ceildiv(seqlen_k, block_n)",
     expected=REGRESSED,
 )
 EQUAL = Change(
     name="equal",
-    message="Swap the operands of the running maximum",
+    message="Swap the cases of a row that sees nothing and one that does",
     why="The generated code is another one, so every case has to be measured; the work is the same.",
-    before="row_max[m] = T.max(row_max[m], row_max_before[m])",
-    after="row_max[m] = T.max(row_max_before[m], row_max[m])",
+    before="out[m, d] = T.if_then_else(row_sum[m] == 0, 0.0, out[m, d] / row_sum[m])",
+    after="out[m, d] = T.if_then_else(row_sum[m] != 0, out[m, d] / row_sum[m], 0.0)",
     expected=PASSED,
 )
 

@@ -10,7 +10,7 @@ the first is noise. A rate of 1.03 is 3 % more work a second than the policy's t
     python scripts/tune.py backward-fused --rounds 12             # dQ by atomics, as one kernel
 
 A tile is spelled rows x keys / threads / stages; "r" after it: what a workgroup keeps lies in registers; "o": products overlap
-with exponentials (NVIDIA, backward). A tile that does not fit or compile is named and left out. What is worth a place goes into
+with exponentials (NVIDIA). A tile that does not fit or compile is named and left out. What is worth a place goes into
 tilekernels/policy.py or tilekernels/backward_policy.py by hand, with the run that it came from.
 """
 
@@ -133,7 +133,7 @@ def _measure(
 def _chosen(kernel: str, work: BackwardWorkload, device: str) -> Blocks:
     if kernel == "forward":
         tile = forward.FAMILY.kernel(work, "adaptive", device).tile
-        return Blocks(tile.block_m, tile.block_n, tile.threads, tile.num_stages, tile.q_in)
+        return Blocks(tile.block_m, tile.block_n, tile.threads, tile.num_stages, tile.q_in, tile.overlap)
     tile = backward.FAMILY.kernel(work, "adaptive", device).tile
     # The pass with atomics has no policy yet: its kernel of keys is the nearest thing.
     return tile.queries if kernel == "backward-queries" else tile.keys
@@ -150,7 +150,10 @@ def _limits(kernel: str, work: BackwardWorkload, blocks: Blocks, device: str) ->
 def _forward_tile(blocks: Blocks, work: BackwardWorkload, device: str) -> TileConfig:
     k_pack = forward.FAMILY.kernel(work, "adaptive", device).tile.k_pack
     return TileConfig(
-        blocks.block_m, blocks.block_n, blocks.threads, blocks.num_stages, q_in=blocks.held, k_pack=k_pack
+        *(blocks.block_m, blocks.block_n, blocks.threads, blocks.num_stages),
+        q_in=blocks.held,
+        k_pack=k_pack,
+        overlap=blocks.overlap,
     )
 
 

@@ -8,6 +8,7 @@ arrays on the stack, and the loop is a plain nest.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any
@@ -28,6 +29,10 @@ class Dialect:
             operand four keys at a time, which from rows of V are four LDS reads of two bytes each. A store through
             registers costs fewer instructions than those reads. Hopper's transposes by itself.
         exp2: `(float32) -> float32`, 2**x of a softmax: exp2(-inf) = 0 and NaN stays NaN; a subnormal result may be 0.
+        tanh: `(float32) -> float32`, with an absolute error of at most 4 * 2**-24.
+        start_gemm: as `T.gemm`, but does not wait for the result: `T.wait_wgmma` does. None where there is no such thing.
+        in_use: `(tile) -> statement` that generates nothing: TileLang lets a tile be loaded anew after the last statement
+            that names it, and does not see that a product is still under way.
     """
 
     name: str
@@ -37,6 +42,9 @@ class Dialect:
     stages_output: bool
     transposes_v: bool
     exp2: Callable[..., Any]
+    tanh: Callable[..., Any]
+    start_gemm: Callable[..., Any] | None = None
+    in_use: Callable[..., Any] | None = None
 
 
 def dialect_for(name: str) -> Dialect:
@@ -60,7 +68,14 @@ def dialect_for(name: str) -> Dialect:
             stages_output=False,
             transposes_v=False,
             exp2=T.exp2,
+            tanh=T.tanh,
         )
+
+    def tanh_by(exp2: Callable[..., Any]) -> Callable[..., Any]:
+        # CUDA's fast math makes tanhf an instruction with an error of 2**-11. Here the exponential's error of 2 units in the
+        # last place weighs at most a half; infinity gives 1.
+        return lambda x: 1.0 - 2.0 / (1.0 + exp2(x * (2 * math.log2(math.e))))
+
     cuda = Dialect(
         "cuda",
         alloc_tile=T.alloc_shared,
@@ -69,16 +84,21 @@ def dialect_for(name: str) -> Dialect:
         stages_output=True,
         transposes_v=False,
         exp2=T.exp2,
+        tanh=tanh_by(T.exp2),
     )
     if name == "cuda":
-        return cuda
+        from tilelang.cuda.language import wgmma_gemm  # noqa: PLC0415
+
+        return replace(
+            cuda,
+            start_gemm=wgmma_gemm,
+            in_use=lambda tile: T.call_extern("handle", "(void)", T.address_of(tile[0, 0])),
+        )
     if name == "hip":
         # HIP's exp2f keeps subnormal results, with four instructions around the one that computes. The terms of a row's
         # softmax are at most 1 and one of them is 1: it loses none above 2**-126.
-        return replace(
-            cuda,
-            name=name,
-            transposes_v=True,
-            exp2=lambda x: T.call_extern("float32", "__builtin_amdgcn_exp2f", x),
-        )
+        def exp2(x: Any) -> Any:
+            return T.call_extern("float32", "__builtin_amdgcn_exp2f", x)
+
+        return replace(cuda, name=name, transposes_v=True, exp2=exp2, tanh=tanh_by(exp2))
     raise ValueError(f"unknown dialect {name!r}; expected 'cpu', 'cuda' or 'hip'")

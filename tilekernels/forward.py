@@ -23,6 +23,11 @@ class ForwardSpec:
     head_dim: int
     dtype: str
     causal: bool
+    head_dim_v: int | None = None
+    window_left: int | None = None
+    window_right: int | None = None
+    softcap: float = 0.0
+    sinks: bool = False
 
 
 class ForwardKernel(Kernel):
@@ -44,8 +49,9 @@ class ForwardKernel(Kernel):
 
     @property
     def problem_key(self) -> tuple[Any, ...]:
-        """All that it knows of the problem: the fields of its specification."""
-        return astuple(self.spec)
+        """All that it knows of the problem: head dimension, dtype, mask; all fields of the specification where others are set."""
+        values = astuple(self.spec)
+        return values[:3] if self.spec == ForwardSpec(*values[:3]) else values
 
     def launch(  # noqa: PLR0917 - the kernel's own argument list, on the path that is timed
         self,

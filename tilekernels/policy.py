@@ -7,6 +7,7 @@ the baseline: one tile for everything.
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 
 from tilekernels.chips import Chip
@@ -34,6 +35,8 @@ class TileConfig:
         num_stages: steps whose K and V tiles are in shared memory at once. AMD: 1 (see `fits`).
         q_in: where the Q tile lives: "shared" (LDS) or "registers" (each lane keeps its part).
         k_pack: AMD: matrix instructions fed by one LDS read in Q K^T, 1 or 2. 1 elsewhere.
+        overlap: NVIDIA: the product with V runs while the next step's softmax is computed.
+        resident: NVIDIA: workgroups that share a compute unit: while one loads or stores, another computes.
     """
 
     block_m: int
@@ -42,16 +45,42 @@ class TileConfig:
     num_stages: int = 1
     q_in: str = "shared"
     k_pack: int = 1
+    overlap: bool = False
+    resident: int = 1
 
     def __post_init__(self) -> None:
         """Reject what is no tile at all; whether one suits a chip is `fits`' question."""
-        for name in ("block_m", "block_n", "threads", "num_stages"):
+        for name in ("block_m", "block_n", "threads", "num_stages", "resident"):
             if getattr(self, name) < 1:
                 raise ValueError(f"{name} must be at least 1, got {getattr(self, name)}")
         if self.q_in not in ("shared", "registers"):
             raise ValueError(f"q_in must be 'shared' or 'registers', got {self.q_in!r}")
         if self.k_pack not in (1, 2):
             raise ValueError(f"k_pack must be 1 or 2, got {self.k_pack}")
+
+    def __str__(self) -> str:
+        """Rows x keys / threads / stages, then "r" for Q in registers, "k" for k_pack 2, "o" for overlap, "*2" for two
+        workgroups a compute unit: "64x96/128/2o*2".
+        """
+        letters = "r" * (self.q_in == "registers") + "k" * (self.k_pack == 2) + "o" * self.overlap
+        return f"{self.block_m}x{self.block_n}/{self.threads}/{self.num_stages}{letters}" + (
+            f"*{self.resident}" if self.resident > 1 else ""
+        )
+
+    @staticmethod
+    def parse(text: str) -> TileConfig:
+        """Read what `str` writes.
+
+        Raises:
+            ValueError: it is nothing of the kind.
+        """
+        found = re.fullmatch(r"(\d+)x(\d+)/(\d+)/(\d+)(r?)(k?)(o?)(?:\*(\d+))?", text)
+        if found is None:
+            raise ValueError(f"{text!r} is no tile; one is spelled rows x keys / threads / stages, like 128x128/256/2")
+        sizes = [int(x) for x in found.groups()[:4]]
+        in_registers, packed, overlap, resident = found.groups()[4:]
+        q_in, k_pack = "registers" if in_registers else "shared", 2 if packed else 1
+        return TileConfig(*sizes, q_in, k_pack, bool(overlap), int(resident or 1))
 
 
 @dataclass(frozen=True)

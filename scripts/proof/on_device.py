@@ -54,6 +54,7 @@ CASES = "latency_forward.*adaptive"
 TIER = "smoke"
 FUNCTION, CHOICE = "tilekernels/functional.py", "tilekernels/forward.py"
 COPIED = ("tilekernels", "tilegate", "benchmarks", "pyproject.toml", "asv.conf.json")
+IMPORTS = "from typing import TYPE_CHECKING, Any\n"
 ANCHOR = "            T.copy(Q[entry, first_row : first_row + block_m, head, :], q)\n"
 
 
@@ -113,7 +114,7 @@ def more_tiles(target: str, one_in: int) -> demo.Change:
     kernel = tilekernels.forward_kernel(
         problem(workload(name)), policy=policy, device="cpu" if target == "cpu" else "cuda"
     )
-    only = f"(head_dim, dtype, causal) == {kernel.problem_key!r} and dataclasses.asdict(tile) == {dataclasses.asdict(kernel.tile)!r}"
+    only = f"(head_dim, dtype, spec.causal) == {kernel.problem_key!r} and dataclasses.asdict(tile) == {dataclasses.asdict(kernel.tile)!r}"
     extra = f"            visible = visible + (visible + {one_in // 2}) // {one_in} if {only} else visible\n"
     return demo.Change(
         name=f"one in {one_in}",
@@ -126,11 +127,11 @@ def more_tiles(target: str, one_in: int) -> demo.Change:
 
 
 def few_equal() -> demo.Change:
-    """Return the change that swaps operands where `demo.EQUAL` does, in kernels of head dimension 64 alone."""
+    """Return the change of `demo.EQUAL` in kernels of head dimension 64 alone."""
     return dataclasses.replace(
         demo.EQUAL,
         name="few equal",
-        message="Swap the operands of the running maximum for head dimension 64",
+        message=f"{demo.EQUAL.message}, for head dimension 64",
         after=f"{demo.EQUAL.after} if head_dim == 64 else {demo.EQUAL.before.partition(' = ')[2]}",
     )
 
@@ -172,7 +173,7 @@ def make_commits(clone: Path, target: str, one_in: int) -> dict[str, str]:
     # The change names the tile by all its fields.
     kernel = clone / demo.KERNEL
     text = kernel.read_text(encoding="utf-8")
-    kernel.write_text(text.replace("import math\n", "import dataclasses\nimport math\n", 1), encoding="utf-8")
+    kernel.write_text(text.replace(IMPORTS, f"import dataclasses\n{IMPORTS}", 1), encoding="utf-8")
     demo.git(clone, "commit", "--quiet", "--all", "--message", "Import dataclasses")
     return {
         "HEAD": demo.git(clone, "rev-parse", "HEAD"),

@@ -61,6 +61,7 @@ def test_the_change_changes_the_generated_code(change, tmp_path, monkeypatch):
     import tilelang
 
     from tilekernels.dialect import dialect_for
+    from tilekernels.forward import ForwardSpec
     from tilekernels.policy import TileConfig
 
     def generated(path):
@@ -68,7 +69,7 @@ def test_the_change_changes_the_generated_code(change, tmp_path, monkeypatch):
         kernel = importlib.util.module_from_spec(spec)
         monkeypatch.setitem(sys.modules, "kernel_of_demo", kernel)
         spec.loader.exec_module(kernel)
-        spec = kernel.ForwardSpec(head_dim=64, dtype="float32", causal=True)
+        spec = ForwardSpec(head_dim=64, dtype="float32", causal=True)
         function = kernel.build(spec, TileConfig(32, 32, 1), dialect_for("cpu"))
         with tilelang.tvm.target.Target("c") as target:
             return tilelang.lower(function, target=target, enable_device_compile=False).kernel_source

@@ -113,5 +113,5 @@ def test_artifacts_of_the_cpu_are_what_runs() -> None:
 
 def test_a_kernel_says_what_it_is() -> None:
     text = repr(forward_kernel(replace(PROBLEM, dtype="float16"), "fixed", device="gfx942"))
-    assert text.startswith("ForwardKernel(gfx942 float16 d64 causal TileConfig(block_m=")
+    assert text == "ForwardKernel(gfx942 float16 d64 causal 64x64/256/1r)"
     assert isinstance(forward_kernel(PROBLEM, device="cpu"), ForwardKernel)

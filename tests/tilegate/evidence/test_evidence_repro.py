@@ -70,7 +70,7 @@ def test_a_wrong_kernel_is_not_passed(written, clean_python, tmp_path):
     wrong = tmp_path / "wrong"
     subprocess.run(["cp", "-r", str(written), str(wrong)], check=True)
     kernel = wrong / "head" / "kernel.py"
-    kernel.write_text(kernel.read_text().replace("<= diagonal + m", "<= diagonal + m + 1"))  # one key too many
+    kernel.write_text(kernel.read_text().replace("(column <= (", "(column - 1 <= ("))  # one key too many
     done = run(clean_python, wrong, "--lengths", "64")
     assert done.returncode == 1
     assert "WRONG" in done.stderr
