@@ -35,10 +35,15 @@ def qkv(
     q, k, v = (
         torch.randn(shape, generator=generator, device=device, dtype=dtype) for shape in (rows, columns, columns)
     )
+    return scaled(q, values), scaled(k, values), scaled(v, values)
+
+
+def scaled(x: torch.Tensor, values: str) -> torch.Tensor:
+    """Make of a standard normal tensor what `values`, one of VALUES, names."""
     if values == "equal":
-        q, k, v = (x.flatten()[:1].expand(x.shape).contiguous() for x in (q, k, v))
-    elif values == "huge":
-        q, k, v = (x * 16 for x in (q, k, v))
-    elif values == "subnormal":
-        q, k, v = (x * (torch.finfo(x.dtype).tiny / 4) for x in (q, k, v))
-    return q, k, v
+        return x.flatten()[:1].expand(x.shape).contiguous()
+    if values == "huge":
+        return x * 16
+    if values == "subnormal":
+        return x * (torch.finfo(x.dtype).tiny / 4)
+    return x

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from tilekernels.handle import Kernel, compile_kernels
     from tilekernels.policy import POLICIES, TileConfig, choose_tiles, fits, variants
     from tilekernels.problem import AttentionProblem
+    from tilekernels.varlen import VarlenKernel, VarlenProblem, VarlenSpec, attention_varlen, varlen_kernel
 
 _EXPORTS = {
     "attention": "functional",
@@ -41,6 +42,10 @@ _EXPORTS = {
     "LoweredKernel": "compiler",
     "POLICIES": "policy",
     "TileConfig": "policy",
+    "VarlenKernel": "varlen",
+    "VarlenProblem": "varlen",
+    "VarlenSpec": "varlen",
+    "attention_varlen": "varlen",
     "backward_kernel": "backward",
     "backward_variants": "backward_policy",
     "chip_by_name": "chips",
@@ -55,6 +60,7 @@ _EXPORTS = {
     "padded_rows": "backward",
     "precompile": "forward",
     "variants": "policy",
+    "varlen_kernel": "varlen",
 }
 
 __all__ = [
@@ -75,8 +81,12 @@ __all__ = [
     "Kernel",
     "LoweredKernel",
     "TileConfig",
+    "VarlenKernel",
+    "VarlenProblem",
+    "VarlenSpec",
     "attention",
     "attention_decode",
+    "attention_varlen",
     "backward_kernel",
     "backward_variants",
     "chip_by_name",
@@ -91,6 +101,7 @@ __all__ = [
     "padded_rows",
     "precompile",
     "variants",
+    "varlen_kernel",
 ]
 
 __version__ = "0.2.0"

@@ -122,7 +122,6 @@ _NOTHING_TO_DO = contextlib.nullcontext()
 
 
 def _problem(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, causal: bool) -> AttentionProblem:
-    import torch  # noqa: PLC0415
 
     for name, tensor in (("q", q), ("k", k), ("v", v)):
         _check_tensor(name, tensor)
@@ -145,18 +144,29 @@ def _problem(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, causal: bool) ->
         raise ValueError(
             f"k must have a number of heads that divides q's {heads} (grouped-query attention), got {_shape(k)}"
         )
+    check_dtype(q)
+    return _known_problem(batch, heads, kv_heads, seqlen_q, seqlen_k, head_dim, _dtype(q), causal)
+
+
+def check_dtype(q: torch.Tensor) -> None:
+    """Raise TypeError if the kernels of q's device do not take its dtype, ValueError if there are none for the device."""
+    import torch  # noqa: PLC0415
+
+    if q.device.type not in ("cpu", "cuda"):
+        raise ValueError(f"q is on {q.device}, expected a CUDA, ROCm or CPU device")
     kind = "cpu" if q.device.type == "cpu" else "hip" if torch.version.hip else "cuda"
     if _dtype(q) not in DTYPES_OF[kind]:
         raise TypeError(
             f"q has dtype {_dtype(q)}, which is not supported on {q.device}; use {_choices(DTYPES_OF[kind])}"
         )
-    return _known_problem(batch, heads, kv_heads, seqlen_q, seqlen_k, head_dim, _dtype(q), causal)
 
 
 _known_problem = functools.lru_cache(maxsize=4096)(AttentionProblem)
 
 
-def _check_tensor(name: str, tensor: torch.Tensor) -> None:
+def _check_tensor(
+    name: str, tensor: torch.Tensor, axes: tuple[str, ...] = ("batch", "seqlen", "heads", "head_dim")
+) -> None:
     import torch  # noqa: PLC0415
 
     if not isinstance(tensor, torch.Tensor):
@@ -168,8 +178,8 @@ def _check_tensor(name: str, tensor: torch.Tensor) -> None:
         raise TypeError(f"{name} must be a dense tensor, got a nested one; pad it, or call attention on its parts")
     if tensor.layout != torch.strided:
         raise TypeError(f"{name} must be a dense tensor, got layout {tensor.layout}; call .to_dense()")
-    if tensor.ndim != 4:
-        raise ValueError(f"{name} must have 4 dimensions (batch, seqlen, heads, head_dim), got {_shape(tensor)}")
+    if tensor.ndim != len(axes):
+        raise ValueError(f"{name} must have {len(axes)} dimensions ({', '.join(axes)}), got {_shape(tensor)}")
 
 
 def _scale(softmax_scale: float | None, head_dim: int) -> float:

@@ -73,5 +73,4 @@ FAMILY = Family(
     problems=lambda kernel: [
         ToyWork(f"r{rows}", rows, kernel.spec.width, kernel.spec.dtype, ("hip",)) for rows in (13, 1)
     ],
-    varied=("X",),
 )
