@@ -29,6 +29,7 @@ LEVEL = 0.95
 """Of the intervals."""
 
 _MOST_FREEDOM = 1e6
+_COLUMNS = 512  # right sides that are solved at once: bounds the memory of a large network
 _FEWEST_CARDS = 3  # edges that a variance between cards is estimated from; fewer say too little
 
 
@@ -79,6 +80,7 @@ class Network:
         flagged: edges that contradict the others, with how many standard errors they are off; they do not count.
         disputed: edges that count although one of them or of the flagged is wrong, and nothing says which.
         edges: those that count, with the cards' variance in their errors.
+        residuals: of each of `edges`, how many standard errors it is off what the others say; infinite where nothing checks it.
         card_spread: standard deviation between cards, in log ratio; 0 if it cannot be told from none.
     """
 
@@ -87,6 +89,7 @@ class Network:
     flagged: tuple[tuple[Edge, float], ...]
     disputed: tuple[Edge, ...]
     edges: tuple[Edge, ...]
+    residuals: tuple[float, ...]
     card_spread: float
     _index: Mapping[str, int] = field(repr=False, default_factory=dict)
     _solver: _Solver | None = field(repr=False, default=None)
@@ -143,7 +146,7 @@ def solve(versions: Sequence[str], edges: Iterable[Edge]) -> Network:
     index = {name: place for place, name in enumerate(names)}
     spread = card_spread(given)
     kept = [replace(edge, error=math.hypot(edge.error, spread)) for edge in given]
-    kept, flagged, disputed = _without_contradictions(index, kept)
+    kept, flagged, disputed, residuals = _without_contradictions(index, kept)
     solver = _Solver.of(len(names), index, kept)
     levels = solver.levels if solver is not None else np.zeros(len(names))
     component = solver.component if solver is not None else np.arange(len(names))
@@ -156,6 +159,7 @@ def solve(versions: Sequence[str], edges: Iterable[Edge]) -> Network:
         tuple(flagged),
         tuple(disputed),
         tuple(kept),
+        residuals,
         spread,
         index,
         solver,
@@ -260,6 +264,19 @@ class _Solver:
         found = self.potentials(base, head)
         return max(0.0, float(found[head] - found[base]))
 
+    def between(self, bases: NDArray[np.intp], heads: NDArray[np.intp]) -> NDArray[np.float64]:
+        """Effective resistance of each pair (bases[i], heads[i])."""
+        found = np.empty(len(bases))
+        for begin in range(0, len(bases), _COLUMNS):
+            base, head = (self.place[nodes[begin : begin + _COLUMNS]] for nodes in (bases, heads))
+            columns = np.arange(len(base))
+            right = np.zeros((len(self.kept), len(base)))
+            np.add.at(right, (base[base >= 0], columns[base >= 0]), -1.0)
+            np.add.at(right, (head[head >= 0], columns[head >= 0]), 1.0)
+            solved = self.factor.solve(right)
+            found[begin : begin + _COLUMNS] = (right * solved).sum(axis=0)
+        return np.maximum(0.0, found)
+
     def resistances(self, nodes: Sequence[int]) -> NDArray[np.float64]:
         """Effective resistance between all pairs of these nodes."""
         right = np.zeros((len(self.kept), len(nodes)))
@@ -279,7 +296,7 @@ class _Solver:
 
 def _without_contradictions(
     index: Mapping[str, int], edges: Sequence[Edge]
-) -> tuple[list[Edge], list[tuple[Edge, float]], list[Edge]]:
+) -> tuple[list[Edge], list[tuple[Edge, float]], list[Edge], tuple[float, ...]]:
     """Leave out, one after the other, the edge that the rest contradicts most, while one is beyond what chance allows.
 
     An edge is held against what all others say of its two versions: y - x of the rest, over the root of both variances. An
@@ -291,6 +308,7 @@ def _without_contradictions(
     kept = list(edges)
     flagged: list[tuple[Edge, float]] = []
     disputed: list[Edge] = []
+    off = np.full(len(kept), math.inf)
     while len(kept) > 1:
         solver = _Solver.of(len(index), index, kept)
         assert solver is not None  # noqa: S101 - there are edges
@@ -310,7 +328,8 @@ def _without_contradictions(
         for place in sorted(dropped, reverse=True):
             flagged.append((kept[place], float(off[place])))
             del kept[place]
-    return kept, flagged, [edge for edge in disputed if edge in kept]
+            off = np.delete(off, place)
+    return kept, flagged, [edge for edge in disputed if edge in kept], tuple(map(float, off))
 
 
 def _studentised(solver: _Solver, index: Mapping[str, int], edges: Sequence[Edge]) -> NDArray[np.float64]:
@@ -319,11 +338,12 @@ def _studentised(solver: _Solver, index: Mapping[str, int], edges: Sequence[Edge
     With h the edge's leverage (its weight times its effective resistance), the residual against the rest is r / (1 - h), of
     variance error**2 / (1 - h).
     """
+    bases = np.array([index[edge.base] for edge in edges])
+    heads = np.array([index[edge.head] for edge in edges])
+    errors = np.array([edge.error for edge in edges])
+    leverages = solver.between(bases, heads) / errors**2
+    residuals = np.array([edge.log_ratio for edge in edges]) - (solver.levels[heads] - solver.levels[bases])
+    checked = leverages < 1 - 1e-9
     found = np.full(len(edges), math.inf)
-    for place, edge in enumerate(edges):
-        base, head = index[edge.base], index[edge.head]
-        leverage = solver.resistance(base, head) / edge.error**2
-        if leverage < 1 - 1e-9:
-            residual = edge.log_ratio - (solver.levels[head] - solver.levels[base])
-            found[place] = residual / (edge.error * math.sqrt(1 - leverage))
+    found[checked] = residuals[checked] / (errors[checked] * np.sqrt(1 - leverages[checked]))
     return found
