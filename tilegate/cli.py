@@ -28,6 +28,7 @@ _COMMANDS = {
     "repro": "write a folder that reproduces a case with torch and tilelang alone",
     "history": "when did it get slower, by how much, and is it still so?",
     "bisect": "which commit made a case slower?",
+    "site": "the history as a dashboard of static pages",
     "profile": "read hardware counters of one case, by ncu or rocprofv3",
     "report": "write the report that an upstream project asks for",
     "ci": "what GitHub's workflows do: plan, run, report, publish, triage",

@@ -1,0 +1,129 @@
+"""The folder of a site: only what changed is written, only what an earlier build wrote is removed."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import json
+import math
+import os
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from tilegate.files import UsageError
+
+MANIFEST = "tilegate-site.json"
+_FORMAT = "tilegate-site/1"
+
+
+class Output:
+    """Files of one build.
+
+    A file whose content is what the last build wrote is left alone, so that a build after one commit touches few. `finish`
+    removes files of earlier builds that this one has not; nothing that a build did not write is ever touched.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        """Look at the folder.
+
+        Raises:
+            UsageError: it holds something else than a site.
+        """
+        self.folder = folder
+        self.written = 0
+        self._old = _manifest(folder)
+        self._new: dict[str, str] = {}
+
+    @property
+    def digests(self) -> Mapping[str, str]:
+        """Of every file so far."""
+        return self._new
+
+    def text(self, name: str, text: str) -> None:
+        """Put a file there, `name` with slashes."""
+        self.content(name, text.encode())
+
+    def content(self, name: str, content: bytes) -> None:
+        """Put a file there.
+
+        Raises:
+            UsageError: it cannot be written.
+        """
+        digest = hashlib.sha256(content).hexdigest()[:32]
+        self._new[name] = digest
+        path = self.folder / name
+        if self._old.get(name) == digest and path.is_file():
+            return
+        temporary = path.with_name(f".{path.name}.tmp")
+        try:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            temporary.write_bytes(content)
+            os.replace(temporary, path)
+        except OSError as error:
+            temporary.unlink(missing_ok=True)
+            raise UsageError(f"cannot write {path}: {error.strerror or error}") from error
+        self.written += 1
+
+    def script(self, name: str, content: object) -> None:
+        """Put `data/NAME.js` there: one call that hands `content` to the page."""
+        self.text(f"data/{name}.js", f"Tilegate.receive({compact(name)},{compact(content)});\n")
+
+    def json(self, name: str, content: object) -> None:
+        """Put `json/NAME.json` there, for other programs."""
+        self.text(f"json/{name}.json", json.dumps(content, indent=1, allow_nan=False) + "\n")
+
+    def finish(self) -> None:
+        """Remove what only earlier builds had, and note what this one has."""
+        for name in self._old.keys() - self._new.keys():
+            path = self.folder / name
+            if path.resolve().is_relative_to(self.folder.resolve()):
+                path.unlink(missing_ok=True)
+        if dict(self._old) != self._new:
+            files = dict(sorted(self._new.items()))
+            self.text(MANIFEST, json.dumps({"format": _FORMAT, "files": files}, indent=0) + "\n")
+
+
+def _manifest(folder: Path) -> Mapping[str, str]:
+    path = folder / MANIFEST
+    if not folder.exists():
+        return {}
+    if not folder.is_dir():
+        raise UsageError(f"{folder} is no folder")
+    try:
+        found = json.loads(path.read_text(encoding="utf-8"))
+        if found["format"] == _FORMAT:
+            return {str(name): str(digest) for name, digest in found["files"].items() if ".." not in name.split("/")}
+    except FileNotFoundError:
+        if not any(folder.iterdir()):
+            return {}
+    except (OSError, ValueError, KeyError, TypeError, AttributeError):
+        pass
+    raise UsageError(f"{folder} holds something else than a site; name another folder with --out, or empty this one")
+
+
+def compact(value: object) -> str:
+    """Return JSON without spaces, in ASCII: in a script of its own nothing in it can end the script."""
+    return json.dumps(value, separators=(",", ":"), allow_nan=False)
+
+
+def floats(values: Iterable[float | None]) -> str:
+    """Return numbers as base64 of little-endian Float32; None and infinity become NaN: not measured, not known."""
+    array = np.array([math.nan if value is None else value for value in values], dtype="<f4")
+    array[~np.isfinite(array)] = np.nan
+    return base64.b64encode(array.tobytes()).decode()
+
+
+def short(text: str) -> str:
+    """Return a name for a URL that stays the same as long as the text does."""
+    return hashlib.sha256(text.encode()).hexdigest()[:10]
+
+
+def number(value: float | None, digits: int = 6) -> float | None:
+    """Return a number for JSON, rounded to so many significant digits; None if it is none."""
+    if value is None or not math.isfinite(value):
+        return None
+    rounded: Any = float(f"{value:.{digits}g}")
+    return float(rounded)
