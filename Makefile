@@ -8,7 +8,7 @@ SITE := .github/site
 export TORCH
 
 .DEFAULT_GOAL := help
-.PHONY: help setup test test-thorough lint format demo bench doctor
+.PHONY: help setup test test-thorough lint format demo site bench doctor
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -28,6 +28,9 @@ test-thorough: setup ## Run the tests that take minutes: every workflow, faults 
 
 demo: setup ## Gate a slower kernel (red) and an equal one (green) on the CPU
 	@$(BIN)/python scripts/demo.py
+
+site: setup ## Measure a small history on the CPU and open its dashboard; ARGS="--no-open" only writes the pages
+	@$(BIN)/python scripts/demo_site.py $(ARGS)
 
 bench: setup ## Time the cases of the suite with pytest-benchmark; ARGS="-k s128" narrows them
 	$(BIN)/python -m pytest tests/benchmarks/test_latency.py --benchmark-enable $(ARGS)

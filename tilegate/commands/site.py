@@ -11,7 +11,7 @@ from datetime import UTC
 from pathlib import Path
 
 from tilegate import invocation
-from tilegate.commands.history import FOLDER
+from tilegate.commands.history_common import FOLDER, name_broken
 from tilegate.history import update
 from tilegate.history.store import Store
 from tilegate.measuring import trees
@@ -73,8 +73,7 @@ def _build(args: argparse.Namespace) -> Built:
         store = store or invocation.default_folder(repository, FOLDER)
         out = out or invocation.default_folder(repository, _OUT)
     history = update.load(Store(store.resolve()))
-    for broken in history.broken[:5]:
-        print(f"tilegate: skipped {broken.path}: {broken.reason}", file=sys.stderr)
+    name_broken(history)
     title = args.title or args.repo.resolve().name
     built = build(
         history,
