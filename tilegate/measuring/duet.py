@@ -98,8 +98,8 @@ class Turns:
         referee: compares launches with the reference.
         shown: the suite shows what launches read and write; known once the case is set up.
         draws: of each side, what decided the inputs of the turn that was looked at last.
-        taken: of each side, its turns so far by both clocks; those that launch by launch make one turn are one.
-        wall: seconds of the last request for times, by the gate's clock.
+        taken: of each side, its turns so far by both clocks; where the sides alternate, each launch is one.
+        recorded: how many launches make a time.
     """
 
     pool: WorkerPool
@@ -109,7 +109,7 @@ class Turns:
     shown: bool = False
     draws: dict[str, str] = field(default_factory=dict)
     taken: dict[str, list[crosscheck.Turn]] = field(default_factory=lambda: {side: [] for side in SIDES})
-    wall: float = 0.0
+    recorded: int = 1
 
     def ask(self, side: str, operation: str, timeout: float, **arguments: Any) -> Any:
         """Ask one side. Raises SideError."""
@@ -176,12 +176,14 @@ class Turns:
             extra["draw"] = new_draw()
             if spot is not None:
                 extra["spot"], self.draws[side] = spot, extra["draw"]
-        started = time.monotonic()
+        started, busy = time.monotonic(), self.pool.busy_seconds(side)
         times: list[float] = self.ask(side, "measure", self.config.measure_timeout, launches=launches, **extra)
-        self.wall = time.monotonic() - started
+        wall, busy_after = time.monotonic() - started, self.pool.busy_seconds(side)
         if len(times) != launches:
             message = f"{launches} launches were asked for, and {len(times)} times came"
             raise SideError(side, WorkerError("error", message, None), "measure")
+        worked = None if busy is None or busy_after is None else busy_after - busy
+        self.taken[side].append(crosscheck.Turn(launches, sum(times) * self.recorded, wall, worked))
         return times
 
     def alternately(
@@ -190,13 +192,9 @@ class Turns:
         """Take the turns of several sides at once, one launch each, again and again. Raises SideError."""
         taken: dict[SideName, list[float]] = {side: [] for side in sides}
         looked_at = None if spot is None else int(spot * launches)
-        walls = dict.fromkeys(sides, 0.0)
         for launch in range(launches):
             for side in sides:
                 taken[side] += self.turn(side, 1, spot if launch == looked_at else None)
-                walls[side] += self.wall
-        for side in sides:
-            self.taken[side].append(crosscheck.Turn(launches, sum(taken[side]), walls[side]))
         return taken
 
     def pair(
@@ -226,9 +224,7 @@ class Turns:
         for side in sides:
             if apart:
                 self.place_anew([side], prepared)
-            times = taken[side] = self.turn(side, prepared.launches, spot)
-            reported = sum(times) * prepared.recorded
-            self.taken[side].append(crosscheck.Turn(prepared.launches, reported, self.wall))
+            taken[side] = self.turn(side, prepared.launches, spot)
             after(side)
             if spot is not None:
                 self.look(side)
@@ -299,6 +295,7 @@ def measure(
     turns = Turns(pool, case, config, referee)
     prepare = turns.prepare_apart if apart else turns.prepare
     prepared = prepare(order.sample(SIDES, 2), warm_up)
+    turns.recorded, turns.taken = prepared.recorded, {side: [] for side in SIDES}  # what prepared it was warm-up
     placing = _Placing(prepared.set_up_seconds)
     state = {side: turns.state(side) for side in SIDES}
     watched = state["head"].get("source") in FAST_SOURCES

@@ -122,6 +122,10 @@ class WorkerPool:
         """Return the numbers of the running workers."""
         return {worker.number for worker in self._workers.values()}
 
+    def busy_seconds(self, name: str) -> float | None:
+        """Return how long a worker's first thread has been on a processor, if the system says so."""
+        return self.worker(name).busy_seconds()
+
     def drop(self, name: str) -> None:
         """End one worker; the next request to it starts a fresh one."""
         worker = self._workers.pop(name, None)

@@ -146,6 +146,16 @@ class Worker:
         """The process's number."""
         return self._process.pid
 
+    def busy_seconds(self) -> float | None:
+        """Return how long the process's first thread has been on a processor; None where the system does not say.
+
+        (Linux, /proc/PID/task/TID/schedstat: nanoseconds on the processor, nanoseconds waiting for one, time slices.)
+        """
+        try:
+            return int(Path(f"/proc/{self.number}/task/{self.number}/schedstat").read_text().split()[0]) * 1e-9
+        except (OSError, ValueError, IndexError):
+            return None
+
     def catalogue(self) -> Catalogue:
         """Wait until the suite is imported; return its cases and the modules that could not be imported.
 

@@ -65,6 +65,9 @@ class WorkerPool:
     def processes(self):
         return {1, 2}
 
+    def busy_seconds(self, side):
+        return None
+
     def request_all(self, operation, timeout, arguments):
         answers = {side: self._answer(side, operation, **given) for side, given in arguments.items()}
         return {side: lambda side=side: answers[side] for side in answers}

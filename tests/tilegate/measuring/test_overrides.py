@@ -33,6 +33,9 @@ class Pool(WorkerPool):
             catalogue=lambda: {"cases": [{"id": f"{kind}{i}"} for kind in ("case", "slow") for i in range(40)]}
         )
 
+    def busy_seconds(self, side):
+        return None
+
     def request_all(self, operation, timeout, arguments):
         self.asked.setdefault(operation, []).append((timeout, arguments))
         answer = {"identity": "a", "resources": None} if operation == "artifacts" else True

@@ -1,0 +1,5 @@
+"""The suite."""
+
+from tilegate.protocol import register
+
+register()
