@@ -24,7 +24,19 @@ from tilegate.files import UsageError
 from tilegate.judging import judge, noise_file, waivers
 from tilegate.judging.noise import NoiseProfile
 from tilegate.judging.waivers import Waiver
-from tilegate.measuring import causes, device_lock, duet, environment, git, inspection, probing, rounds, samples, trees
+from tilegate.measuring import (
+    causes,
+    device_lock,
+    duet,
+    environment,
+    git,
+    inspection,
+    itself,
+    probing,
+    rounds,
+    samples,
+    trees,
+)
 from tilegate.measuring.budget import Budget
 from tilegate.measuring.pool import WorkerPool
 from tilegate.measuring.referee import Referee
@@ -59,6 +71,7 @@ class Comparison:
         environment: see `tilegate.measuring.environment.describe`.
         out: output folder.
         same_suite: base and head have the same suite, or only the head has one.
+        same_package: no file of the package differs.
         waived: the waivers of both.
         allow_head_waivers: those that only the head has count, too.
         noise: what calibration found out about this machine, if it was calibrated.
@@ -77,6 +90,7 @@ class Comparison:
     environment: Environment
     out: Path
     same_suite: bool
+    same_package: bool
     waived: tuple[Waiver, ...] = ()
     allow_head_waivers: bool = False
     emulate: bool = True
@@ -283,6 +297,7 @@ def _prepare(args: argparse.Namespace, scratch: Path, phase: Phase, reporter: Re
         described,
         out.resolve(),
         trees.same_path(repository, base, head, suite) or not trees.has_path(repository, base, suite),
+        all(trees.same_path(repository, base, head, at) for at in (package, f"src/{package}", f"{package}.py")),
         waived,
         args.allow_head_waivers,
         not args.no_emulate,
@@ -364,6 +379,8 @@ def _measure(
                 probing.probe(pool, record, comparison.config, reporter, referee, everything=everything)
         timing = rounds.Timing(record, comparison.config, comparison.target, workspaces, logs, reporter, budget)
         rounds.run(dataclasses.replace(timing, referee=referee))
+        if not comparison.same_package:
+            itself.measure(timing)
     if slower := causes.unexplained(record):
         sides: dict[str, Workspace] = {name: workspaces[name] for name in duet.SIDES}
         with record.timed("explain"), WorkerPool(sides, logs, comparison.config, label="explain") as pool:

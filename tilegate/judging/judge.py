@@ -12,7 +12,7 @@ from collections.abc import Mapping
 
 from tilegate import files
 from tilegate.config import GateConfig, from_dict, to_dict
-from tilegate.judging import advice, emulation, roofline, run_verdict, stats, timed, waivers
+from tilegate.judging import advice, emulation, itself, roofline, run_verdict, stats, timed, waivers
 from tilegate.judging.measured import UnsoundError, disturbances, measured
 from tilegate.judging.noise import NoiseProfile
 from tilegate.judging.rules import Rules, profile_of, rules_of
@@ -68,18 +68,30 @@ def judge(
         entries[name] = timed.gated(j, outcomes.get(name), suspects, waivers.highest(resolved.counting, name))
     for name, j in controls.items():
         entries[name] = timed.control(j, moves.get(name), len(controls))
+    selves = itself.against_itself(controls, samples["target"])
+    blamed = itself.changed_around(controls, moves, selves)
+    for name, found in blamed.items():
+        entries[name] = timed.around(controls[name], found, len(controls), waivers.highest(resolved.counting, name))
+    controls = {name: j for name, j in controls.items() if name not in blamed}
     for name, j in taken.items():
         timed.remark(entries[name], j, config)
 
     ordered = {name: entries[name] for name in samples["cases"]}
     # Controls say something of a change only where it left all code alone.
-    counted = sum(bool(j.measured.screen) and j.terms.gating for j in (gated or controls).values())
+    counting = gated or controls or {name: taken[name] for name in blamed}
+    counted = sum(bool(j.measured.screen) and j.terms.gating for j in counting.values())
     unsettled = sum(bool(j.measured.screen) and not timed.settled(j) for j in controls.values())
     doubts = run_verdict.doubts(samples, ordered, config, counted=counted, unsettled=unsettled, resolved=resolved)
     tested, disturbed = _control_test(controls, moves, config), disturbances(j.measured for j in taken.values())
+    acquitted = bool(controls) and controls.keys() <= selves.keys()
+    acquitted = acquitted and not run_verdict.moved(
+        _control_test({name: selves[name] for name in controls}, {}, config)
+    )
+    if acquitted and run_verdict.moved(tested):
+        doubts.append(f"{tested['reason']}, and the base against itself stood still, so it is not the machine")
     emulated = emulation.report(samples.get("emulation", {}))
     state, reason = run_verdict.of_run(
-        ordered, tested, disturbed, config, resolved=resolved, in_doubt=doubts, emulation=emulated
+        ordered, tested, disturbed, config, resolved=resolved, in_doubt=doubts, emulation=emulated, acquitted=acquitted
     )
     judged: Judged = {
         "schema": SCHEMA,

@@ -145,8 +145,12 @@ def of_run(
     resolved: ResolvedWaivers,
     in_doubt: Sequence[str],
     emulation: Mapping[str, EmulatedChip],
+    acquitted: bool = False,
 ) -> tuple[RunVerdict, str]:
-    """Return the run's verdict and its reason: one sentence, in which only names of waivers come from a commit."""
+    """Return the run's verdict and its reason: one sentence, in which only names of waivers come from a commit.
+
+    With `acquitted`, controls that moved are not the machine's doing.
+    """
     counts = Counter(entry["verdict"] for entry in cases.values())
     wrong = [arch for arch, found in emulation.items() for k in found["kernels"].values() if k["verdict"] == "broken"]
     if counts["broken"] or wrong:
@@ -157,7 +161,7 @@ def of_run(
     if disturbances["of"] and disturbances["pairs"] > config.most_disturbed * disturbances["of"]:
         words = disturbances_in_words(disturbances)
         return "environment-invalid", f"The machine was not quiet: {words}. Measure again when it is."
-    if moved(controls):
+    if moved(controls) and not acquitted:
         reason = f"The machine cannot be trusted: {controls['reason']}. Measure again on a quiet machine."
         return "environment-invalid", reason
     if regressed := counts["regressed"]:

@@ -195,6 +195,16 @@ def control(j: TimedCase, found: Confirmed | None, controls: int) -> Entry:
     return entry(j.case, "unchanged", reason, numbers=_numbers(j, evidence, controls, p_value))
 
 
+def around(j: TimedCase, found: Confirmed, controls: int, waiver: Waiver | None) -> Entry:
+    """Return the entry of a control that moved where the base against itself stands still. Arguments as for `gated`."""
+    made = gated(j, found, controls, waiver)
+    made["reason"] += (
+        "; its generated code is the same, and the base against itself stands still: look at what the package does around "
+        "the launch"
+    )
+    return made
+
+
 def settled(j: TimedCase) -> bool:
     """Return whether a control that was screened needs no confirmation, or has it."""
     m = j.measured

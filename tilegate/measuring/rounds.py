@@ -190,7 +190,7 @@ def _each_case(
 
 def _started(timing: Timing, stage: str, workspaces: Mapping[str, Workspace], names: Sequence[str]) -> WorkerPool:
     """Return fresh processes that have loaded all kernels."""
-    pool = _pool(timing, stage, workspaces)
+    pool = fresh_pool(timing, stage, workspaces)
     try:
         if not _start(timing, pool, names):
             timing.layouts.hash_seeds = False
@@ -199,7 +199,7 @@ def _started(timing: Timing, stage: str, workspaces: Mapping[str, Workspace], na
                 "one; sort what the code is generated from, and it will be drawn as the rest of the layout is"
             )
             pool.close()
-            pool = _pool(timing, stage, workspaces)
+            pool = fresh_pool(timing, stage, workspaces)
             _start(timing, pool, names)
     except BaseException:
         pool.close()
@@ -207,7 +207,7 @@ def _started(timing: Timing, stage: str, workspaces: Mapping[str, Workspace], na
     return pool
 
 
-def _pool(timing: Timing, stage: str, workspaces: Mapping[str, Workspace]) -> WorkerPool:
+def fresh_pool(timing: Timing, stage: str, workspaces: Mapping[str, Workspace]) -> WorkerPool:
     """Return fresh processes, none of them started, with a layout of its own for each."""
     # The processes' identity is their label: the judge accepts no two replicates of a case from the same.
     label = f"{stage}-{secrets.token_hex(4)}"
@@ -335,7 +335,7 @@ def _blame(timing: Timing, name: str, failed: duet.SideError, pairs: int) -> Non
 def _tried_alone(timing: Timing, side: str, name: str, turns: int) -> WorkerError | None:
     """Measure a case in one side's fresh process, the only one; return how it failed, if it did."""
     config = timing.config.for_case(name)
-    with _pool(timing, "alone", {side: timing.workspaces[side]}) as pool:
+    with fresh_pool(timing, "alone", {side: timing.workspaces[side]}) as pool:
         try:
             pool.worker(side).catalogue()
             duet.measure_alone(pool, side, name, turns, config, warm_up=config.warm_up_seconds, referee=timing.referee)

@@ -128,6 +128,7 @@ class Case(TypedDict):
     head: Side
     role: Role
     replicates: list[Replicate]
+    itself: NotRequired[list[Replicate]]
     alone: NotRequired[Alone]
     apart: NotRequired[Failure]
     stopped: NotRequired[Literal["budget"]]

@@ -163,3 +163,14 @@ def test_a_tag_and_a_commit_are_taken_as_they_are(toy):
         outcome = toy.gate(base, "topic", *BOTH, "--fresh")
         assert outcome.status == 1, outcome
         assert "ahead" not in outcome.err
+
+
+@pytest.mark.parametrize(("seconds", "status", "verdict"), [(0.001, 1, "regressed"), (0.0, 0, "unchanged")])
+def test_a_package_that_waits_around_equal_kernels_is_to_blame_and_not_the_machine(toy, seconds, status, verdict):
+    toy.replace(KERNELS, r"^        time\.sleep\(self\._seconds\)", f"        time.sleep(self._seconds + {seconds})")
+    toy.commit("Wait")
+    outcome = toy.gate("base", "HEAD", "-b", r"latency_total\(1000\)")
+    assert outcome.status == status, outcome
+    (entry,) = outcome.verdict["cases"].values()
+    assert (entry["role"], entry["verdict"]) == ("control", verdict)
+    assert ("itself" in outcome.verdict["stages"]) == (seconds > 0)

@@ -251,6 +251,48 @@ def test_controls_that_move_together_by_a_little_invalidate_the_environment():
     assert verdict["verdict"] == "environment-invalid"
 
 
+def moving(effect, itself, seed=2):
+    """A control that moved by `effect`, and the base against itself, by `itself`."""
+    found = case(effect, role="control", confirm=2, seed=seed, noise=0.001)
+    found["itself"] = case(itself, role="control", confirm=2, seed=seed + 100, noise=0.001)["replicates"]
+    return found
+
+
+@pytest.mark.parametrize(
+    ("effect", "itself", "exit_code", "entry"),
+    [
+        (0.05, 0.0, 1, "regressed"),  # the package did it
+        (-0.05, 0.0, 0, "improved"),
+        (0.05, 0.05, 5, "unchanged"),  # the machine did
+        (0.05, -0.05, 5, "unchanged"),
+        (0.05, 0.03, 5, "unchanged"),
+        (0.0, 0.0, 0, "unchanged"),
+    ],
+)
+def test_a_control_that_moved_is_the_changes_doing_if_the_base_against_itself_stands_still(
+    effect, itself, exit_code, entry
+):
+    verdict = verdict_on({"same": moving(effect, itself), **still})
+    assert verdict["exit_code"] == exit_code, verdict["reason"]
+    assert verdict["cases"]["same"]["verdict"] == entry
+    if entry != "unchanged":
+        assert "around the launch" in verdict["cases"]["same"]["reason"]
+        assert "same" not in verdict["controls"]["moved"]
+
+
+def test_half_a_measurement_of_the_base_against_itself_acquits_nobody():
+    found = moving(0.05, 0.0)
+    del found["itself"][2:]
+    assert verdict_on({"same": found, **still})["exit_code"] == 5
+
+
+def test_controls_that_move_together_while_the_base_stands_still_are_in_doubt_and_not_the_machines():
+    verdict = verdict_on({f"c{i}": moving(0.012, 0.0, seed=i) for i in range(4)})
+    assert verdict["exit_code"] == 4
+    assert "not the machine" in verdict["reason"]
+    assert verdict_on({f"c{i}": moving(0.012, 0.012, seed=i) for i in range(4)})["exit_code"] == 5
+
+
 def overridden(run, **own):
     """The run's `screen`, and other thresholds for the cases whose names begin with "own"."""
     import dataclasses
