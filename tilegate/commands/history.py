@@ -67,6 +67,11 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
     )
     updating.add_argument("--tier", choices=TIERS, help="how much (default: smoke on the CPU, pr on a GPU)")
     updating.add_argument(
+        "--isa",
+        metavar="LIST",
+        help="also compile the kernels of these chips, and keep registers, LDS and occupancy: gfx942, say; needs no device",
+    )
+    updating.add_argument(
         "--no-asv", action="store_true", help="write no result files of asv (default: where there is an asv.conf.json)"
     )
     updating.add_argument("--tags", default="v*", metavar="GLOB", help="the tags that are releases (default: v*)")
@@ -89,7 +94,7 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
         "--table",
         choices=exporting.TABLES,
         default="levels",
-        help="levels of every commit and case (default), comparisons, or observations of independent runs",
+        help="levels of every commit and case (default), comparisons, observations of independent runs, or runs: the machine's health",
     )
     exporting_.add_argument("--format", choices=exporting.FORMATS, help="whatever the ending says")
     triaging = command("triage", "Say what becomes of an entry of the inbox.")
@@ -104,6 +109,9 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
     alias.add_argument("old", metavar="OLD", help="the old id")
     alias.add_argument("new", metavar="NEW", help="the new one")
     packing = command("pack", "Pack the records of past months; nothing is lost.")
+    packing.add_argument(
+        "--all", action="store_true", help="pack all records there are, before a branch with them is committed"
+    )
     packing.add_argument(
         "--until", metavar="MONTH", help="YYYY-MM, the last month to pack (default: the month before this one)"
     )

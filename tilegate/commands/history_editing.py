@@ -76,6 +76,6 @@ def pack(args: argparse.Namespace, store: Store) -> int:
     except ValueError:
         raise UsageError(f"--until {month!r} is no month such as 2026-10") from None
     before = store.bytes()
-    packed = store.pack(month)
+    packed = store.pack("9999-12", label=f"{first:%Y-%m}") if args.all else store.pack(month)
     print(f"{packed} records packed: {before:,} -> {store.bytes():,} bytes")
     return EXIT_DONE

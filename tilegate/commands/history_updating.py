@@ -28,8 +28,8 @@ def update_(args: argparse.Namespace, store: Store) -> int:
     where = update.Range(args.repo.resolve(), args.range, args.limit, args.tags, target, tier)
     try:
         with invocation.ending_on_signals():
-            commits = update.survey_missing(store, where, reporter.note, until=until)
-            shas = [commit["sha"] for commit in commits]
+            surveyor = update.Surveyor.of(store, where, reporter.note)
+            shas = [commit["sha"] for commit in update.survey_all(surveyor, until=until)]
             history = update.load(store)
             name_broken(history)
             wanted = update.plan(history, shas)
@@ -52,6 +52,9 @@ def update_(args: argparse.Namespace, store: Store) -> int:
                     reporter.note(f"  {got} comparisons")
                 except UsageError as error:
                     reporter.note(f"  could not be measured: {error}")
+                history = update.load(store)
+            if args.isa:
+                update.compile_missing(store, surveyor, args.isa, until=until)
                 history = update.load(store)
     except KeyboardInterrupt:
         reporter.note(f"interrupted; what was found is kept in {store.folder}\nto resume: {args.resume}")

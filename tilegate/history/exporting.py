@@ -15,7 +15,7 @@ from tilegate.files import UsageError, write_text
 from tilegate.history.view import Case, History, Segment
 
 FORMATS = ("csv", "json", "parquet")
-TABLES = ("levels", "comparisons", "observations")
+TABLES = ("levels", "comparisons", "observations", "runs")
 
 Row = dict[str, str | float | int | None]
 
@@ -26,8 +26,12 @@ def rows(history: History, table: str) -> Iterator[Row]:
     Args:
         history: of a store.
         table: "levels": for each commit and case, ln against the reference of its segment, with its error, and the commit by whose
-            comparison it is known; "comparisons": the edges; "observations": times of independent runs.
+            comparison it is known; "comparisons": the edges; "observations": times of independent runs; "runs": how fit
+            the machine was in each gate.
     """
+    if table == "runs":
+        yield from ({key: run.get(key) for key in COLUMNS["runs"]} for run in history.runs)  # type: ignore[misc]
+        return
     for case in history.cases.values():
         yield from {"levels": _levels, "comparisons": _comparisons, "observations": _observations}[table](history, case)
 
@@ -65,6 +69,10 @@ COLUMNS: Mapping[str, Mapping[str, type]] = {
     "observations": {
         "case": str, "method": str, "place": int, "commit": str, "environment": str, "created": str, "source": str, "seconds": float,
         "error": float,
+    },
+    "runs": {
+        "run": str, "created": str, "environment": str, "card": str, "base_commit": str, "head_commit": str, "controls": int,
+        "shift": float, "worst": float, "scatter": float, "bias": float, "pairs": int, "disturbed": int, "seconds": float,
     },
 }  # fmt: skip
 """Of each table, the columns and their types; any may be null. Levels and errors are natural logarithms, times seconds."""

@@ -10,24 +10,43 @@ import statistics
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from tilegate import files
 from tilegate.config import from_dict
 from tilegate.files import UsageError
-from tilegate.history.records import Comparison, Environment, Observation, Record
+from tilegate.history.records import Comparison, Environment, Figures, Observation, Record, Run
 from tilegate.history.view import version_of
 from tilegate.judging import rules
-from tilegate.judging.measured import UnsoundError, measured
+from tilegate.judging.decision import Evidence
+from tilegate.judging.measured import Measured, UnsoundError, measured
 from tilegate.schemas.samples import Samples
 
 PROCESS_ERROR = 0.015
 """Standard error, in log ratio, of an absolute time: fresh processes of one code on an H200 differ by 0.6 to 2.5 % (one standard
 deviation; docs/history.md). What one process says of its own scatter knows nothing of that."""
 
+SIDES: tuple[Literal["base", "head"], ...] = ("base", "head")
+_MOST_NUMBERS = 16  # of a side, that a comparison keeps
+_ISA_FIGURES = (
+    *(
+        "lds",
+        "vgprs",
+        "agprs",
+        "registers",
+        "sgprs",
+        "vgpr_spills",
+        "sgpr_spills",
+        "scratch",
+        "waves",
+        "workgroups",
+        "code_bytes",
+    ),
+)
+
 
 def from_samples(samples: Samples) -> Iterator[Record]:
-    """Yield an environment and a comparison for each case of a gate that was timed on both sides.
+    """Yield an environment, a comparison for each case of a gate that was timed on both sides, and how fit the machine was.
 
     Cases whose code is the same (controls) are a comparison of a version with itself, which says nothing of levels: left out.
     So are calls, whose identity is the whole package: every commit would be a version of its own, and the network one chain.
@@ -43,10 +62,11 @@ def from_samples(samples: Samples) -> Iterator[Record]:
     card = str(environment.get("machine", {}).get("id") or "unknown")
     run = hashlib.sha256(
         f"{samples['created']}{samples['seed']}{samples['base']['tree']}{samples['head']['tree']}".encode()
-    )
+    ).hexdigest()[:16]
+    health = _Health()
     for name, case in samples["cases"].items():
         before, after = case["base"]["identity"], case["head"]["identity"]
-        if case["role"] != "gated" or before is None or after is None or before == after:
+        if case["role"] not in ("gated", "control") or before is None or after is None:
             continue
         own = terms[name].config
         try:
@@ -57,6 +77,9 @@ def from_samples(samples: Samples) -> Iterator[Record]:
             continue
         evidence = m.weigh(own)
         if not (math.isfinite(evidence.interval.estimate) and 0 < evidence.error < math.inf):
+            continue
+        health.add(m, evidence, control=before == after)
+        if case["role"] != "gated" or before == after:
             continue
         record = Comparison(
             kind="comparison",
@@ -76,15 +99,77 @@ def from_samples(samples: Samples) -> Iterator[Record]:
             environment=fingerprint,
             card=card,
             created=samples["created"],
-            run=run.hexdigest()[:16],
+            run=run,
         )
+        if math.isfinite(evidence.bias):
+            record["bias"] = evidence.bias
+        if disturbed := sum(m.disturbed.values()):
+            record["disturbed"] = disturbed
+        numbers = [_numbers(case[side]["resources"]) for side in SIDES]
+        if numbers[0] != numbers[1]:
+            record["figures"] = dict(zip(SIDES, numbers, strict=True))
         if case.get("cause"):
             record["cause"] = [str(line) for line in case["cause"]][:8]
         yield record
+    if health.pairs:
+        yield health.record(samples, run, fingerprint, card)
+
+
+class _Health:
+    """Gathers over the cases of a run how fit the machine was."""
+
+    def __init__(self) -> None:
+        self.pairs = self._disturbed = 0
+        self._controls: list[tuple[float, float]] = []
+        self._biases: list[float] = []
+
+    def add(self, m: Measured, evidence: Evidence, *, control: bool) -> None:
+        self.pairs += m.pairs
+        self._disturbed += sum(m.disturbed.values())
+        if math.isfinite(evidence.bias):
+            self._biases.append(evidence.bias)
+        if control:
+            self._controls.append((evidence.interval.estimate, evidence.error))
+
+    def record(self, samples: Samples, run: str, fingerprint: str, card: str) -> Run:
+        weights = [error**-2 for _, error in self._controls]
+        shift = scatter = worst = None
+        if self._controls:
+            weighted = zip(weights, self._controls, strict=True)
+            shift = sum(weight * estimate for weight, (estimate, _) in weighted) / sum(weights)
+            scatter = math.sqrt(statistics.fmean((estimate / error) ** 2 for estimate, error in self._controls))
+            worst = max((estimate for estimate, _ in self._controls), key=abs)
+        return Run(
+            kind="run",
+            run=run,
+            environment=fingerprint,
+            card=card,
+            created=samples["created"],
+            base_commit=samples["base"]["commit"],
+            head_commit=samples["head"]["commit"],
+            controls=len(self._controls),
+            shift=shift,
+            worst=worst,
+            scatter=min(scatter, 49.0) if scatter is not None else None,
+            bias=statistics.median(self._biases) if self._biases else None,
+            pairs=self.pairs,
+            disturbed=self._disturbed,
+            seconds=float(sum(samples.get("stages", {}).values())),
+        )
+
+
+def _numbers(resources: Mapping[str, Any] | None) -> dict[str, float]:
+    """The numbers that a suite states of a case's kernels; a name for each kernel only where there are several."""
+    found: dict[str, float] = {}
+    for kernel, stated in (resources or {}).items():
+        for key, value in stated.items() if isinstance(stated, dict) else ():
+            if isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value) and key:
+                found[(f"{kernel} {key}" if len(resources or {}) > 1 else key)[:200]] = value
+    return dict(sorted(found.items())[:_MOST_NUMBERS])
 
 
 def from_file(path: Path) -> Iterator[Record]:
-    """Yield the records of one file: samples.json, an asv result, or pytest-benchmark's JSON.
+    """Yield the records of one file: samples.json, JSON of `isa` or `emulate`, an asv result, or pytest-benchmark's JSON.
 
     Raises:
         UsageError: it is none of these.
@@ -92,12 +177,72 @@ def from_file(path: Path) -> Iterator[Record]:
     document = files.load_json(path)
     if isinstance(document, dict) and str(document.get("schema", "")).startswith("tilegate-samples/"):
         yield from from_samples(files.load_samples(path))
+    elif isinstance(document, dict) and str(document.get("schema", "")).startswith(
+        ("tilegate-isa/", "tilegate-emulate/")
+    ):
+        yield from from_survey(document)
     elif isinstance(document, dict) and {"commit_hash", "result_columns", "results"} <= document.keys():
         yield from from_asv(document)
     elif isinstance(document, dict) and {"benchmarks", "machine_info"} <= document.keys():
         yield from from_pytest_benchmark(document)
     else:
-        raise UsageError(f"{path} is neither samples of a gate, nor a result of asv, nor JSON of pytest-benchmark")
+        raise UsageError(
+            f"{path} is neither samples of a gate, nor JSON of `tilegate isa` or `emulate`, nor a result of asv, nor JSON of pytest-benchmark"
+        )
+
+
+def from_survey(document: Mapping[str, Any]) -> Iterator[Record]:
+    """Yield what `tilegate isa --json` or `tilegate emulate --counters --json` found out of a commit, a record for each chip.
+
+    Raises:
+        UsageError: it is of files that are in no commit, or is not whole.
+    """
+    source: Literal["isa", "emulator"] = "isa" if str(document["schema"]).startswith("tilegate-isa/") else "emulator"
+    try:
+        commit = document["revision"]["commit"]
+        if commit is None:
+            raise UsageError(f"these figures are of the files as they were, not of a commit; {source} --rev names one")
+        for chip, kernels in document["kernels"].items():
+            cases: dict[str, dict[str, float]] = {}
+            for kernel in kernels.values():
+                numbers = _isa_numbers(kernel) if source == "isa" else _emulated_numbers(kernel)
+                for case in kernel["cases"] if numbers else ():
+                    cases[case] = numbers
+            if cases:
+                yield Figures(
+                    kind="figures",
+                    commit=commit,
+                    chip=chip,
+                    source=source,
+                    toolchain=_toolchain(document, chip),
+                    created=str(document.get("created") or "unknown"),
+                    cases=cases,
+                )
+    except (KeyError, TypeError, AttributeError) as error:
+        raise UsageError(f"this JSON of `tilegate {source}` is not whole: {error!r}") from None
+
+
+def _isa_numbers(kernel: Mapping[str, Any]) -> dict[str, float]:
+    figures = kernel["figures"] or {}
+    return {key: figures[key] for key in _ISA_FIGURES if isinstance(figures.get(key), int | float)}
+
+
+def _emulated_numbers(kernel: Mapping[str, Any]) -> dict[str, float]:
+    """Counts of the first problem that ran with counters; how many findings there are over all problems."""
+    numbers: dict[str, float] = {"findings": sum(len(trial["findings"]) for trial in kernel["problems"].values())}
+    for trial in kernel["problems"].values():
+        for counted in (trial.get("counters") or {}).values():
+            for key, value in counted["total"].items():
+                numbers[key] = numbers.get(key, 0) + value
+        if trial.get("counters"):
+            break
+    return numbers
+
+
+def _toolchain(document: Mapping[str, Any], chip: str) -> str:
+    stated = (document.get("toolchains") or {}).get(chip) or document.get("toolchain") or "unknown"
+    text = stated if isinstance(stated, str) else json.dumps(stated, sort_keys=True)
+    return text[:500]
 
 
 def from_asv(result: Mapping[str, Any]) -> Iterator[Record]:

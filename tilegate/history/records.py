@@ -1,4 +1,4 @@
-"""What a history's store holds: six kinds of records, each a plain JSON object that never changes. docs/history.md has them.
+"""What a history's store holds: eight kinds of records, each a plain JSON object that never changes. docs/history.md has them.
 
 A record's name is the hash of its content, so two machines that write at once never conflict, and the same fact is kept once.
 Everything else (levels, change points, the inbox's states) is derived.
@@ -9,13 +9,13 @@ from __future__ import annotations
 import hashlib
 import json
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, Literal, NotRequired, TypedDict
 
 from tilegate.schemas.samples import Target
 
-Kind = Literal["commit", "versions", "environment", "comparison", "observation", "event"]
-KINDS: tuple[Kind, ...] = ("commit", "versions", "environment", "comparison", "observation", "event")
+Kind = Literal["commit", "versions", "environment", "run", "comparison", "observation", "figures", "event"]
+KINDS: tuple[Kind, ...] = ("commit", "versions", "environment", "run", "comparison", "observation", "figures", "event")
 STATES = ("new", "investigating", "accepted", "fixed", "invalid")
 
 
@@ -39,7 +39,10 @@ class CodeVersion(TypedDict):
 
 
 class Versions(TypedDict):
-    """The code versions of all cases at one commit. `failed` says why cases have none there."""
+    """The code versions of all cases at one commit. `failed` says why cases have none there.
+
+    `same` names a commit whose record says all of it; then `cases` and `failed` are empty. Most commits change no kernel.
+    """
 
     kind: Literal["versions"]
     commit: str
@@ -47,6 +50,32 @@ class Versions(TypedDict):
     toolchain: str
     cases: dict[str, CodeVersion]
     failed: dict[str, str]
+    same: NotRequired[str]
+
+
+class Run(TypedDict):
+    """How fit the machine was while a gate measured.
+
+    `controls` were timed with identical code: `shift` is their weighted mean log ratio, `worst` the largest. `scatter` is the root
+    mean square of each one's log ratio over its standard error: 1 where the machine scatters as its noise model says. `bias` is the
+    median over all cases of the standard deviation between replicates, in log ratio. None: not known.
+    """
+
+    kind: Literal["run"]
+    run: str
+    environment: str
+    card: str
+    created: str
+    base_commit: str | None
+    head_commit: str | None
+    controls: int
+    shift: float | None
+    worst: float | None
+    scatter: float | None
+    bias: float | None
+    pairs: int
+    disturbed: int
+    seconds: float
 
 
 class Environment(TypedDict):
@@ -61,7 +90,9 @@ class Comparison(TypedDict):
     """An edge: two code versions of a case, measured in turns.
 
     `log_ratio` is ln(head seconds / base seconds), `error` its standard error with the replicates' bias, `freedom` its degrees
-    of freedom (None: many). `card` tells cards of one model apart without naming them.
+    of freedom (None: many). `card` tells cards of one model apart without naming them. `bias`: standard deviation between
+    replicates, in log ratio. `disturbed`: pairs that do not count. `figures`: of "base" and "head", what the suite says of the
+    compiled code where the two differ.
     """
 
     kind: Literal["comparison"]
@@ -82,6 +113,9 @@ class Comparison(TypedDict):
     card: str
     created: str
     run: str
+    bias: NotRequired[float]
+    disturbed: NotRequired[int]
+    figures: NotRequired[dict[str, dict[str, float]]]
     cause: NotRequired[list[str]]
 
 
@@ -97,6 +131,18 @@ class Observation(TypedDict):
     environment: str
     created: str
     source: str
+
+
+class Figures(TypedDict):
+    """What is known of the code of cases at a commit without running it on its chip: of the compiler, or of the emulator."""
+
+    kind: Literal["figures"]
+    commit: str
+    chip: str
+    source: Literal["isa", "emulator"]
+    toolchain: str
+    created: str
+    cases: dict[str, dict[str, float]]
 
 
 class Event(TypedDict):
@@ -115,7 +161,7 @@ class Event(TypedDict):
     to: NotRequired[str]
 
 
-Record = Commit | Versions | Environment | Comparison | Observation | Event
+Record = Commit | Versions | Environment | Run | Comparison | Observation | Figures | Event
 
 
 class BrokenRecordError(Exception):
@@ -151,6 +197,17 @@ def parse(text: str) -> Record:
         if key in record and not fits(record[key]):
             raise BrokenRecordError(f"{key} makes no sense")
     return record  # type: ignore[return-value]
+
+
+def resolved(found: Iterable[Versions]) -> Iterator[Versions]:
+    """Yield code versions with what `same` leads to in place; a record whose commit of reference is not there is left out."""
+    found = list(found)
+    whole = {(record["target"], record["commit"]): record for record in found if "same" not in record}
+    for record in found:
+        if "same" not in record:
+            yield record
+        elif (other := whole.get((record["target"], record["same"]))) is not None:
+            yield {**other, "commit": record["commit"]}
 
 
 def _refuse(constant: str) -> None:
@@ -196,6 +253,33 @@ def _reasons(value: object) -> bool:
     return isinstance(value, dict) and all(_text(case) and _any_text(why) for case, why in value.items())
 
 
+def _count(value: object) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and 0 <= value < 1e12
+
+
+def _maybe_finite(value: object) -> bool:
+    return value is None or _finite(value)
+
+
+def _duration(value: object) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool) and 0 <= value < 1e9
+
+
+def _source(value: object) -> bool:
+    return value in ("isa", "emulator")
+
+
+def _numbers(value: object) -> bool:
+    return isinstance(value, dict) and all(
+        _text(name) and isinstance(number, int | float) and not isinstance(number, bool) and abs(number) < 1e18
+        for name, number in value.items()
+    )
+
+
+def _numbers_of(value: object) -> bool:
+    return isinstance(value, dict) and all(_text(name) and _numbers(found) for name, found in value.items())
+
+
 def _mapping(value: object) -> bool:
     return isinstance(value, dict)
 
@@ -210,6 +294,10 @@ _OPTIONAL: Mapping[str, Callable[[object], bool]] = {
     "to": _text,
     "cause": _texts,
     "marks": _texts,
+    "same": _text,
+    "bias": _maybe_finite,
+    "disturbed": _count,
+    "figures": _numbers_of,
 }
 
 _FIELDS: Mapping[str, Mapping[str, Callable[[object], bool]]] = {
@@ -222,6 +310,18 @@ _FIELDS: Mapping[str, Mapping[str, Callable[[object], bool]]] = {
         **dict.fromkeys(("error", "base_seconds", "head_seconds", "replicates", "pairs"), _positive),
         "log_ratio": _finite,
         "freedom": _freedom,
+    },
+    "run": {
+        **dict.fromkeys(("run", "environment", "card", "created"), _text),
+        **dict.fromkeys(("base_commit", "head_commit"), _maybe),
+        **dict.fromkeys(("controls", "pairs", "disturbed"), _count),
+        **dict.fromkeys(("shift", "worst", "scatter", "bias"), _maybe_finite),
+        "seconds": _duration,
+    },
+    "figures": {
+        **dict.fromkeys(("commit", "chip", "toolchain", "created"), _text),
+        "source": _source,
+        "cases": _numbers_of,
     },
     "observation": {
         **dict.fromkeys(("case", "method", "commit", "environment", "created", "source"), _text),

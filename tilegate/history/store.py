@@ -9,6 +9,7 @@ can live in a git branch, and a race is settled by fetching and pushing again.
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import lzma
 import os
@@ -76,7 +77,7 @@ class Store:
                 broken.append(Broken(path, str(error)))
         return [found[name] for name in sorted(found)], broken
 
-    def pack(self, month: str) -> int:
+    def pack(self, month: str, label: str = "") -> int:
         """Move loose records that were created up to a month into one pack; return how many.
 
         Comparisons and observations say when they were created; code versions are of their commit's month. The rest, of which
@@ -84,10 +85,11 @@ class Store:
 
         Args:
             month: "2026-10"; records of that month and before.
+            label: how the pack's name begins, if not with that month.
         """
         texts: dict[str, Path] = {}
-        dates = {record["sha"]: record["date"] for record in self.read()[0] if record["kind"] == "commit"}
-        for kind in ("comparison", "observation", "versions"):
+        dates = self._commit_dates()
+        for kind in ("comparison", "observation", "versions", "run", "figures"):
             for path in sorted((self.folder / "records" / kind).glob("*/*.json")):
                 try:
                     text = path.read_text(encoding="utf-8").rstrip("\n")
@@ -100,7 +102,7 @@ class Store:
             return 0
         content = "\n".join(sorted(texts)) + "\n"
         digest = hashlib.sha256(content.encode()).hexdigest()[:16]
-        target = self.folder / "packs" / f"{month}-{digest}.jsonl.xz"
+        target = self.folder / "packs" / f"{label or month}-{digest}.jsonl.xz"
         target.parent.mkdir(parents=True, exist_ok=True)
         temporary = target.with_suffix(".tmp")
         temporary.write_bytes(lzma.compress(content.encode(), preset=6))
@@ -108,6 +110,16 @@ class Store:
         for path in texts.values():  # after the pack is whole: whenever this is interrupted nothing is lost
             path.unlink(missing_ok=True)
         return len(texts)
+
+    def _commit_dates(self) -> dict[str, str]:
+        """Return the dates of the commits by their hashes; commits are never packed."""
+        dates = {}
+        for path in (self.folder / "records" / "commit").glob("*/*.json"):
+            with contextlib.suppress(OSError, UnicodeDecodeError, BrokenRecordError):
+                record = parse(path.read_text(encoding="utf-8"))
+                if record["kind"] == "commit":
+                    dates[record["sha"]] = record["date"]
+        return dates
 
     def bytes(self) -> int:
         """Return the size of all files."""

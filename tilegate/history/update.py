@@ -15,7 +15,7 @@ from tilegate.config import load_config
 from tilegate.files import UsageError, load_samples
 from tilegate.history import branch, importing
 from tilegate.history.network import next_edge
-from tilegate.history.records import Commit, Versions
+from tilegate.history.records import Commit, Versions, resolved
 from tilegate.history.store import Store
 from tilegate.history.survey import survey
 from tilegate.history.view import Case, History, view
@@ -57,28 +57,22 @@ class Range:
     tier: Tier
 
 
-def survey_missing(store: Store, where: Range, say: Callable[[str], None], *, until: float) -> list[Commit]:
-    """Record the range's commits and releases, and the code versions of those that have none; return the commits.
+def survey_all(surveyor: Surveyor, *, until: float) -> tuple[Commit, ...]:
+    """Find the code versions of all commits that have none yet, the newest first; return the commits, the oldest first.
 
-    The newest come first. What is recorded stays, whenever this is interrupted.
+    What is found stays, whenever this is interrupted.
 
     Args:
-        store: gets the records.
-        where: the range.
-        say: told what is done.
+        surveyor: has the commits.
         until: on time.monotonic's clock; no survey begins later.
-
-    Raises:
-        UsageError: there is no such repository or range.
     """
-    surveyor = Surveyor.of(store, where, say)
     missing = [commit["sha"] for commit in reversed(surveyor.commits) if not surveyor.knows(commit["sha"])]
     for number, sha in enumerate(missing, 1):
         if time.monotonic() > until and not surveyor.shared(sha):
-            say(f"out of time: {len(missing) - number + 1} commits have no code versions yet")
+            surveyor.say(f"out of time: {len(missing) - number + 1} commits have no code versions yet")
             break
         surveyor.versions(sha, f"{number}/{len(missing)} ")
-    return list(surveyor.commits)
+    return surveyor.commits
 
 
 @dataclass(frozen=True)
@@ -103,6 +97,7 @@ class Surveyor:
     _repository: git.Repository
     _known: dict[str, Versions]
     _by_contents: dict[str, Versions]
+    _whole: dict[str, str]  # by commit, the one whose record says all
 
     @staticmethod
     def of(store: Store, where: Range, say: Callable[[str], None], boundary: str | None = None) -> Surveyor:
@@ -123,17 +118,21 @@ class Surveyor:
             store.add(commit)
         for release in branch.releases(where.folder, where.tags):
             store.add(release)
-        known = {
-            found["commit"]: found
-            for found in store.read()[0]
-            if found["kind"] == "versions" and found["target"] == where.target
-        }
+        kept = [found for found in store.read()[0] if found["kind"] == "versions"]
+        others = {found["target"] for found in kept} - {where.target}
+        if others:
+            raise UsageError(
+                f"{store.folder} is a history of {', '.join(sorted(others))}, whose kernels are others than those of {where.target}; "
+                "--store DIR begins another history"
+            )
+        known = {found["commit"]: found for found in resolved(kept)}
         contents = {commit["sha"]: _contents(repository, where.folder, commit["sha"]) for commit in commits}
         by_contents: dict[str, Versions] = {}
         for sha, record in known.items():
             if sha in contents:
                 by_contents.setdefault(contents[sha], record)
-        return Surveyor(store, where, tuple(commits), contents, say, repository, known, by_contents)
+        whole = {found["commit"]: found["same"] for found in kept if "same" in found}
+        return Surveyor(store, where, tuple(commits), contents, say, repository, known, by_contents, whole)
 
     def knows(self, sha: str) -> bool:
         """Whether the commit's versions are kept already."""
@@ -160,10 +159,19 @@ class Surveyor:
                 logs=self.store.folder / "logs",
             )
         own: Versions = {**same, "commit": sha}
+        self.store.add(self._shortened(own))
         self._known[sha] = own
         self._by_contents.setdefault(self.contents[sha], own)
-        self.store.add(own)
         return own
+
+    def _shortened(self, record: Versions) -> Versions:
+        """Return a record that names an earlier one which says the same; most do."""
+        for other in self._known.values():
+            if {**other, "commit": ""} == {**record, "commit": ""}:
+                whole = self._whole.get(other["commit"], other["commit"])
+                self._whole[record["commit"]] = whole
+                return {**record, "cases": {}, "failed": {}, "same": whole}
+        return record
 
 
 def plan(history: History, shas: Sequence[str]) -> list[Wanted]:
@@ -230,18 +238,71 @@ def measure(
         *("--repo", str(where.folder), "--target", where.target, "--tier", where.tier, "--out", str(out)),
         *("--budget", f"{max(minutes, 0.1):.2f}", "--ignore-dirty", *options),
     ]
+    done = _tilegate(command)
+    samples = out / "samples.json"
+    if done.returncode == 2 or not samples.is_file():
+        raise UsageError(f"{base[:12]} against {head[:12]}: {_last_line(done)}")
+    return sum(
+        store.add(record) and record["kind"] == "comparison" for record in importing.from_samples(load_samples(samples))
+    )
+
+
+def compile_missing(store: Store, surveyor: Surveyor, chips: str, *, until: float) -> None:
+    """Keep what the compiler makes of the kernels at each commit for chips that need not be here, the newest first.
+
+    Commits with the contents of one that is kept already are left out.
+
+    Args:
+        store: gets the figures.
+        surveyor: has the commits.
+        chips: as for `tilegate isa --arch`.
+        until: on time.monotonic's clock; nothing is compiled later.
+
+    Raises:
+        UsageError: the chips or the compiler are not there.
+    """
+    wanted = set(chips.split(","))
+    had: dict[str, set[str]] = {}
+    for found in store.read()[0]:
+        if found["kind"] == "figures" and found["source"] == "isa" and found["commit"] in surveyor.contents:
+            had.setdefault(surveyor.contents[found["commit"]], set()).add(found["chip"])
+    for commit in reversed(surveyor.commits):
+        sha = commit["sha"]
+        contents = surveyor.contents[sha]
+        if wanted <= had.get(contents, set()) or not surveyor.versions(sha)["cases"]:
+            continue
+        left = until - time.monotonic()
+        if left <= 0:
+            surveyor.say("out of time: some commits have no figures of the compiler yet")
+            return
+        surveyor.say(f"{sha[:12]}: compiling its kernels for {chips}")
+        command = [*(sys.executable, "-m", "tilegate", "isa", "--rev", sha, "--arch", chips, "--json")]
+        done = _tilegate([*command, "--repo", str(surveyor.where.folder)])
+        if done.returncode in (2, 5):
+            raise UsageError(f"--isa {chips}: {_last_line(done)}")
+        had.setdefault(contents, set()).update(wanted)
+        try:
+            document = json.loads(done.stdout)
+        except ValueError:
+            surveyor.say(f"  no figures: {_last_line(done)}")
+            continue
+        for record in importing.from_survey(document):
+            store.add(record)
+
+
+def _tilegate(command: Sequence[str]) -> subprocess.CompletedProcess[str]:
+    """Run a command of ours in a process of its own. Raises KeyboardInterrupt: it was interrupted."""
     done = subprocess.run(
         command, stdin=subprocess.DEVNULL, capture_output=True, text=True, errors="replace", check=False
     )
     if done.returncode == -2 or done.returncode == 130:  # noqa: PLR1714 - one a signal, one an exit status
         raise KeyboardInterrupt
-    samples = out / "samples.json"
-    if done.returncode == 2 or not samples.is_file():
-        said = done.stderr.strip().splitlines()
-        raise UsageError(f"{base[:12]} against {head[:12]}: {said[-1] if said else f'exit status {done.returncode}'}")
-    return sum(
-        store.add(record) and record["kind"] == "comparison" for record in importing.from_samples(load_samples(samples))
-    )
+    return done
+
+
+def _last_line(done: subprocess.CompletedProcess[str]) -> str:
+    said = done.stderr.strip().splitlines()
+    return said[-1].removeprefix("tilegate: ") if said else f"exit status {done.returncode}"
 
 
 def load(store: Store) -> History:

@@ -17,7 +17,7 @@ from typing import Any, cast
 
 from tilegate.history import records
 from tilegate.history.network import Contrast, Edge, Network, interval, solve
-from tilegate.history.records import Comparison, Event, Observation, Record, Versions
+from tilegate.history.records import Comparison, Event, Figures, Observation, Record, Run, Versions
 from tilegate.history.store import Broken
 
 SUITE = "(suite)"
@@ -92,6 +92,7 @@ class Case:
         segments: by environment, the most recently measured first.
         observations: absolute times of independent runs, by place.
         work: flops and bytes of a launch, where the suite states them.
+        figures: by place, then by chip and source ("gfx942 isa"): what is known of the code there without running it.
     """
 
     id: str
@@ -102,6 +103,7 @@ class Case:
     segments: tuple[Segment, ...]
     observations: Mapping[int, tuple[Observation, ...]]
     work: Mapping[str, float | str]
+    figures: Mapping[int, Mapping[str, Mapping[str, float]]] = field(default_factory=dict)
 
     @property
     def benchmark(self) -> str:
@@ -130,6 +132,7 @@ class History:
         events: what people decided, in order of time.
         broken: files that hold no record.
         orphans: comparisons of code versions that no commit of the branch has.
+        runs: how fit the machine was, in order of time.
     """
 
     commits: tuple[Commit, ...]
@@ -138,6 +141,7 @@ class History:
     events: tuple[Event, ...]
     broken: tuple[Broken, ...]
     orphans: int
+    runs: tuple[Run, ...] = ()
 
     def series(self, case: str, method: str) -> Case | None:
         """Return a case as it is measured by that method version, which need not be the newest."""
@@ -182,7 +186,7 @@ def view(found: Iterable[Record], broken: Sequence[Broken] = ()) -> History:
     renamed = {event["about"]: event["to"] for event in events if event["what"] == "alias" and "to" in event}
     commits = _ordered(by_kind["commit"], events)
     place = {commit.sha: number for number, commit in enumerate(commits)}
-    surveyed = _surveys(by_kind["versions"], place)
+    surveyed = _surveys(records.resolved(by_kind["versions"]), place)
     environments = {record["fingerprint"]: record["described"] for record in by_kind["environment"]}
 
     comparisons: dict[tuple[str, str], list[Comparison]] = {}
@@ -194,6 +198,8 @@ def view(found: Iterable[Record], broken: Sequence[Broken] = ()) -> History:
     lines = _lines(surveyed, renamed, len(commits))
     for key in {*comparisons, *observations} - lines.keys():
         lines[key] = _Line([None] * len(commits), {}, {}, set())
+
+    figures = _figures(by_kind["figures"], renamed, place)
 
     newest: dict[str, tuple[int, str]] = {}  # of each case's methods, the one that the newest commit has
     for (case, method), line in lines.items():
@@ -216,8 +222,10 @@ def view(found: Iterable[Record], broken: Sequence[Broken] = ()) -> History:
             segments,
             _at_places(observations.get((case, method), []), place),
             line.work,
+            figures.get(case, {}),
         )
-    return History(commits, cases, environments, events, tuple(broken), orphans)
+    runs = tuple(sorted(by_kind["run"], key=lambda record: (record["created"], record["run"])))
+    return History(commits, cases, environments, events, tuple(broken), orphans, runs)
 
 
 @dataclass
@@ -261,7 +269,7 @@ def _ordered(found: Sequence[records.Commit], events: Sequence[Event]) -> tuple[
     )
 
 
-def _surveys(found: Sequence[Versions], place: Mapping[str, int]) -> dict[int, list[Versions]]:
+def _surveys(found: Iterable[Versions], place: Mapping[str, int]) -> dict[int, list[Versions]]:
     """Return what is known of the code at each commit, by place."""
     surveyed: dict[int, list[Versions]] = {}
     for record in found:
@@ -291,6 +299,17 @@ def _lines(
                     if case == SUITE or (name == _name(case, renamed) and line.versions[number] is None):
                         line.failed[number] = reason
     return lines
+
+
+def _figures(
+    found: Sequence[Figures], renamed: Mapping[str, str], place: Mapping[str, int]
+) -> dict[str, dict[int, dict[str, Mapping[str, float]]]]:
+    made: dict[str, dict[int, dict[str, Mapping[str, float]]]] = {}
+    for record in sorted(found, key=lambda record: record["created"]):
+        for case, numbers in record["cases"].items() if record["commit"] in place else ():
+            at = made.setdefault(_name(case, renamed), {}).setdefault(place[record["commit"]], {})
+            at[f"{record['chip']} {record['source']}"] = numbers
+    return made
 
 
 def _segments(versions: Sequence[str | None], comparisons: Sequence[Comparison]) -> tuple[Segment, ...]:

@@ -22,6 +22,8 @@ FOUND = [
     *LINE, code("a", "x"), code("b", "x"), code("c", "y"), code("d", None, failed="does not compile"), comparison("x", "y", 0.03),
     {"kind": "observation", "case": CASE, "method": "1", "commit": "b" * 8, "seconds": 0.5, "error": 0.015, "environment": "o",
      "created": "2026-01-01", "source": "asv"},
+    {"kind": "run", "run": "r", "environment": "e1", "card": "c", "created": "2026-01-02", "base_commit": None, "head_commit": "c" * 8,
+     "controls": 2, "shift": 0.001, "worst": -0.002, "scatter": 1.25, "bias": None, "pairs": 64, "disturbed": 1, "seconds": 12.5},
 ]  # fmt: skip
 
 

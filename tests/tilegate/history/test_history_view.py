@@ -196,3 +196,14 @@ def test_packing_launders_nothing(tmp_path):
 def test_optional_fields_are_checked_too(more):
     with pytest.raises(BrokenRecordError):
         records.parse(json.dumps(event("triage", "id", **more)))
+
+
+def test_packing_everything_before_a_commit_of_the_branch(tmp_path):
+    store = Store(tmp_path)
+    for record in (commit("a", date="2026-01-05"), code("a", "x"), comparison("x", "y", 0.01, created="2999-01-01")):
+        store.add(record)
+    before = store.read()
+    assert store.pack("9999-12", label="2026-02") == 2
+    assert [path.name.startswith("2026-02-") for path in (tmp_path / "packs").iterdir()] == [True]
+    assert store.read() == before
+    assert not store.add(commit("a", date="2026-01-05"))  # commits stay loose, so that they are not written again
