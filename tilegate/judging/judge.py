@@ -74,7 +74,9 @@ def judge(
         entries[name] = timed.around(controls[name], found, len(controls), waivers.highest(resolved.counting, name))
     controls = {name: j for name, j in controls.items() if name not in blamed}
     for name, j in taken.items():
-        timed.remark(entries[name], j, config)
+        calls = is_call(j.case["benchmark"])
+        striking = 0.0 if calls else roofline.striking(j.case.get("work"), samples["environment"])
+        timed.remark(entries[name], j, config, striking)
 
     ordered = {name: entries[name] for name in samples["cases"]}
     # Controls say something of a change only where it left all code alone.

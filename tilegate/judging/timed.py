@@ -17,6 +17,9 @@ from tilegate.judging.words import disturbances_in_words, percent
 from tilegate.schemas.samples import Case
 from tilegate.schemas.verdict import CaseVerdict, Entry, Modes, Numbers
 
+_STRIKING_FACTOR = 1.5
+"""By which a change seldom makes a kernel faster that was tuned before."""
+
 
 @dataclass(frozen=True)
 class TimedCase:
@@ -228,14 +231,22 @@ def _numbers(j: TimedCase, evidence: Evidence, suspects: int, p_value: float | N
     }
 
 
-def remark(on: Entry, j: TimedCase, config: GateConfig) -> None:
+def remark(on: Entry, j: TimedCase, config: GateConfig, striking: float = 0.0) -> None:
     """Enter what else a reader must know of a timed case; each key only where there is something to say.
 
     Args:
         on: the entry of the case.
         j: the case.
         config: of the run, from which the case's may differ.
+        striking: seconds below which an improvement is one to look at (tilegate.judging.roofline).
     """
+    if on["verdict"] == "improved":
+        if (on["ratio"] or 1.0) * _STRIKING_FACTOR < 1:
+            on["striking"] = "factor"
+        elif (on["head_seconds"] or math.inf) < striking:
+            on["striking"] = "roofline"
+        if not any(replicate.get("looks") for replicate in j.case["replicates"]):
+            on["unseen"] = True
     modes: Modes = {}
     if (gap := j.measured.turn_modes(j.config)) is not None:
         modes["turns"] = math.expm1(gap)

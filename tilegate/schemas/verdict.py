@@ -71,6 +71,8 @@ class Entry(Numbers):
     thresholds: NotRequired[dict[str, float]]
     disturbed: NotRequired[int]
     apart: NotRequired[Literal[True]]
+    striking: NotRequired[Literal["factor", "roofline"]]
+    unseen: NotRequired[Literal[True]]
 
 
 class Controls(TypedDict):

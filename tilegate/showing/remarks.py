@@ -28,8 +28,33 @@ class Remark(NamedTuple):
 
 def remarks(verdict: Verdict) -> list[Remark]:
     """Return the remarks on a verdict document, what may let a slowdown pass first."""
-    parts = (_waivers, _thresholds, _not_gating, _emulated, _scatter, _apart, _disturbed, _modes)
+    parts = (_striking, _unseen, _waivers, _thresholds, _not_gating, _emulated, _scatter, _apart, _disturbed, _modes)
     return [remark for part in parts for remark in part(verdict)]
+
+
+def _striking(verdict: Verdict) -> Iterator[Remark]:
+    found = [(name, entry) for name, entry in verdict["cases"].items() if "striking" in entry]
+    if found:
+        text = f"Please look before you believe it: {cases_in_words(len(found))} got faster by more than changes usually do."
+        yield Remark(text, tuple((name, _how_striking(entry)) for name, entry in found))
+
+
+def _how_striking(entry: Entry) -> str:
+    if entry.get("striking") == "roofline":
+        return (
+            "faster than this chip computes with 16-bit numbers; does it compute everything, and in the right format?"
+        )
+    return f"{1 / (entry['ratio'] or 1.0):.1f} times as fast; does it do all of the work, each time it is launched?"
+
+
+def _unseen(verdict: Verdict) -> Iterator[Remark]:
+    found = [name for name, entry in verdict["cases"].items() if entry.get("unseen")]
+    if found:
+        text = (
+            f"{cases_in_words(len(found))} got faster, and nobody looked at what the timed launches wrote: the suite has no "
+            "inputs(), buffers() and verify() there."
+        )
+        yield Remark(text, tuple((name, "not looked at") for name in found))
 
 
 def _waivers(verdict: Verdict) -> Iterator[Remark]:

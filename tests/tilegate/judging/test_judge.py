@@ -596,3 +596,22 @@ def test_a_cause_decides_nothing_about_what_is_measured_next():
     for built in (case(), case(0.05), case(0.05, confirm=2)):
         step = rules.next_step(built, CONFIG, target="cuda")
         assert rules.next_step({**built, "cause": ["x"]}, CONFIG, target="cuda") == step
+
+
+def test_an_improvement_that_is_too_good_is_one_to_look_at():
+    looked_at = case(-0.4, confirm=2, seed=1)
+    for replicate in looked_at["replicates"]:
+        replicate["looks"] = 3
+    cases = verdict_on({"much": looked_at, "little": case(-0.2, confirm=2, seed=2), **still})["cases"]
+    assert (cases["much"]["striking"], "unseen" in cases["much"]) == ("factor", False)
+    assert ("striking" in cases["little"], cases["little"]["unseen"]) == (False, True)
+
+
+def test_an_improvement_beyond_what_16_bit_numbers_allow_is_one_to_look_at():
+    h200 = {"device": {"name": "NVIDIA H200"}, "machine": {"cpu": "a CPU"}, "fingerprint": "f" * 64}
+    flops = 0.8 * 132 * 8192 * 1.98e9 * 1e-4  # of what FP8 could do in 100 µs
+    fast = case(-0.1, confirm=2, seed=1) | {"work": {"flops": flops}}
+    fair = case(-0.1, confirm=2, seed=2) | {"work": {"flops": flops / 4}}
+    cases = verdict_on({"fast": fast, "fair": fair, **still}, environment=h200)["cases"]
+    assert cases["fast"]["striking"] == "roofline"
+    assert "striking" not in cases["fair"]

@@ -324,3 +324,11 @@ def test_terminal_table_shows_the_verdict_last_and_no_control_character(capsys):
 def test_the_example_in_the_documentation_is_what_its_samples_say():
     samples = files.load_samples(EXAMPLE / "samples.json")
     assert report.render(judge.judge(samples)) == (EXAMPLE / "report.md").read_text(encoding="utf-8")
+
+
+def test_an_improvement_that_is_too_good_comes_with_a_request_to_look():
+    text = rendered({"much": case(-0.4, confirm=2), **CONTROL})
+    assert "Please look before you believe it: 1 case got faster by more than changes usually do." in text
+    assert "1.7 times as fast" in text
+    assert "nobody looked at what the timed launches wrote" in text
+    assert "Please look" not in rendered({"little": case(-0.2, confirm=2), **CONTROL})
