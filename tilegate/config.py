@@ -168,6 +168,11 @@ class GateConfig:
         """Return the override that applies to a case, if any does."""
         return next((o for o in self.overrides if fnmatch.fnmatchcase(case, o.cases)), None)
 
+    def promising(self, promise: float) -> GateConfig:
+        """Return the configuration with another promise, all sizes of effects in proportion, and the same numbers of pairs."""
+        sizes: dict[str, Any] = {key: promise * share for key, share in _PROPORTIONS.items()}
+        return dataclasses.replace(self, promise=promise, **sizes)
+
     def for_case(self, case: str) -> GateConfig:
         """Return the configuration by which a case is measured and judged."""
         override = self.override_of(case)
@@ -221,6 +226,17 @@ _RANGES: Mapping[str, tuple[float, float]] = {
 THRESHOLDS = ("promise", "tolerated", "regression", "replicate_regression", "screen")
 """The sizes of effects that decide a case's verdict."""
 
+# Of the promise: the proportions of the defaults.
+_PROPORTIONS: Mapping[str, float] = {
+    "tolerated": 1 / 3,
+    "regression": 0.6,
+    "replicate_regression": 5 / 12,
+    "screen": 7 / 30,
+}
+_FINE = 0.02
+# Chosen by simulation (docs/gate-proof.md, "One percent").
+_FINER: Mapping[str, int] = {"screen_pairs": 16, "confirm_pairs": 24, "max_replicates": 16}
+
 # What may differ from case to case. Error rates are shared by all cases of a run, and so are controls and imports.
 _OVERRIDABLE = (
     *THRESHOLDS,
@@ -269,6 +285,7 @@ def from_dict(table: Mapping[str, Any], where: str = "config") -> GateConfig:
             hint = f", did you mean {near[0]!r}?" if near else ""
             raise UsageError(f"{where}: unknown key {shown(key)}{hint}; known keys: {', '.join(known)}")
     values: dict[str, Any] = {key: _value(key, value, where) for key, value in table.items()}
+    values = _following(values) | values
     for key in ("package", "suite"):
         if key not in values:
             raise UsageError(f"{where}: the key {key!r} is missing; it is the import name of the {key}")
@@ -306,6 +323,19 @@ def _value(key: str, value: object, where: str) -> object:
     if key in readers:
         return readers[key](value, where)
     return _number(key, value, where, *_RANGES[key])
+
+
+def _following(values: Mapping[str, Any]) -> dict[str, Any]:
+    """Return what follows from a promise for the keys that are not set beside it.
+
+    Sizes of effects keep their proportion to the promise. A finer promise than the usual one needs more pairs, since the same
+    noise is a larger part of it, and more replicates, since so is the same bias.
+    """
+    promise = values.get("promise")
+    if promise is None:
+        return {}
+    finer = _FINER if promise < _FINE else {}
+    return {**{key: promise * share for key, share in _PROPORTIONS.items()}, **finer}
 
 
 def _path(value: object, where: str) -> str | None:
@@ -361,6 +391,7 @@ def _overrides(value: object, where: str) -> tuple[Override, ...]:
                     f"{at}: {shown(key)} cannot be set for some cases{hint}; {', '.join(_OVERRIDABLE)} can"
                 )
         values = {key: _number(key, table[key], at, *_RANGES[key]) for key in table if key != "cases"}
+        values = _following(values) | values
         if not values:
             raise UsageError(f"{at} ({shown(glob)}) sets nothing; it can set {', '.join(_OVERRIDABLE)}")
         found.append(Override(glob, values))

@@ -75,7 +75,10 @@ def test_a_configuration_survives_the_samples_file():
         (f"[tool.tilegate]\n{NAMES}overrides = [{{cases = 'a*', promis = 0.05}}]", "did you mean 'promise'"),
         (f"[tool.tilegate]\n{NAMES}overrides = [{{cases = 'a*', alpha = 0.05}}]", "alpha.* cannot be set for some"),
         (f"[tool.tilegate]\n{NAMES}overrides = [{{cases = 'a*', promise = 5.0}}]", "1: promise must .*3 % is 0.03"),
-        (f"[tool.tilegate]\n{NAMES}overrides = [{{cases = 'a*', promise = 0.015}}]", "overrides 1: .*must hold"),
+        (
+            f"[tool.tilegate]\n{NAMES}overrides = [{{cases = 'a*', promise = 0.05, screen = 0.04}}]",
+            "overrides 1: .*must be below",
+        ),
         (f"[tool.tilegate]\n{NAMES}bias = 1", "table of targets"),
         (
             f"[tool.tilegate]\n{NAMES}bias.tpu = {{seconds = 0, relative = 0}}",

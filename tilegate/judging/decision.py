@@ -25,6 +25,10 @@ _ONE_DISSENTER_IN = 4
 _WARNING_LEVEL = 0.05
 
 
+_CLEAN_PASSES = 0.95  # probability that a case without a change is decided in the end
+_FINEST_PROMISE, _COARSEST_PROMISE, _PROMISE_STEP = 0.001, 0.5, 0.0001  # as the settings allow them
+
+
 class Outcome(Enum):
     """What the evidence on one case says."""
 
@@ -300,6 +304,32 @@ def smallest_detectable_effect(evidence: Evidence, config: GateConfig, suspects:
     )
     kept = math.log1p(config.tolerated) + stats.normal_quantile(1 - power) * error(confirmed)
     return max(noticed, kept, shown)
+
+
+def supportable_promise(evidence: Evidence, config: GateConfig, suspects: int) -> float | None:
+    """Return the finest promise that a case's noise supports, with the same numbers of pairs and replicates; None: none does.
+
+    Supported: a slowdown of that much is called with probability `power`, and a case without a change passes with 95 %.
+
+    Args:
+        evidence, config, suspects: as of `smallest_detectable_effect`.
+    """
+    passing = stats.normal_quantile(config.miss / config.looks()) + stats.normal_quantile(_CLEAN_PASSES)
+    pairs = [config.confirm_pairs] * config.replicates
+    pairs += [_further_pairs(evidence, config)] * (config.max_replicates - config.replicates)
+    variance = evidence.pair_error**2 * evidence.pairs / sum(pairs) + evidence.bias**2 / stats.effective_number(pairs)
+
+    def supported(promise: float) -> bool:
+        effect = smallest_detectable_effect(evidence, config.promising(promise), suspects)
+        return max(effect, passing * math.sqrt(variance)) <= math.log1p(promise)
+
+    low, high = _FINEST_PROMISE, _COARSEST_PROMISE
+    if not supported(high):
+        return None
+    while high - low > _PROMISE_STEP:
+        middle = (low + high) / 2
+        low, high = (low, middle) if supported(middle) else (middle, high)
+    return high
 
 
 def _further_pairs(evidence: Evidence, config: GateConfig) -> int:

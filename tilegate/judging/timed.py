@@ -223,6 +223,7 @@ def _numbers(j: TimedCase, evidence: Evidence, suspects: int, p_value: float | N
         "ratio": math.exp(evidence.interval.estimate),
         "interval": [_finite(evidence.interval.low), _finite(evidence.interval.high)],
         "smallest_detectable_effect": _finite(effect, less=1.0),
+        "could_promise": decision.supportable_promise(evidence, j.config, suspects),
         "pairs": evidence.pairs,
         "replicates": len(m.counting(j.config)),
         "base_seconds": m.base_seconds,

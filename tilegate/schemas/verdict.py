@@ -33,6 +33,7 @@ class Numbers(TypedDict):
     ratio: float | None
     interval: list[float | None] | None
     smallest_detectable_effect: float | None
+    could_promise: float | None
     pairs: int
     replicates: int
     base_seconds: float | None

@@ -270,10 +270,12 @@ def _explanations(rows: Sequence[Row], size: _Size) -> str:
 def _table(rows: Sequence[Row], columns: _Columns, size: _Size) -> str:
     headings = columns.row("case", "shape", ["base", "head", "change", "interval", "detects"], "head is at")
     rules = columns.row("---", "---", ["--:", "--:", "--:", "---", "--:"], "--:")
-    lines = [f"|  | {' | '.join(headings)} | pairs | why |", f"|---|{'|'.join(rules)}|--:|---|"]
+    lines = [f"|  | {' | '.join(headings)} | could promise | pairs | why |", f"|---|{'|'.join(rules)}|--:|--:|---|"]
     for name, case in rows[: size.rows]:
         reached = rate(case.get("work"), case["head_seconds"])
         cells = [case["verdict"], *columns.row(code(name), prose(shape(case)), figures(case), reached)]
+        possible = case["could_promise"]
+        cells += ["-" if possible is None else f"{100 * possible:.1f} %"]
         cells += [f"{case['pairs']} in {case['replicates']}", prose(case["reason"])]
         lines.append(f"| {' | '.join(cells)} |")
     return "\n".join(lines) + _rest(rows, size)
@@ -320,7 +322,8 @@ def _how(verdict: Verdict) -> str:
     phrase, device = noise_in_words(verdict)
     return (
         f"*interval*: what {config['miss']:.0%} on each side does not exclude. *detects*: the smallest slowdown that a "
-        f"case's noise lets the gate call with {config['power']:.0%} certainty. *pairs*: one turn of base and one of head, "
+        f"case's noise lets the gate call with {config['power']:.0%} certainty. *could promise*: the finest `promise` "
+        f"that its noise would have supported. *pairs*: one turn of base and one of head, "
         f"in so many fresh pairs of processes. Chance of any false regression in a run: "
         f"{100 * verdict['false_alarm_budget']:g} %. Noise: {prose(phrase)}{f' {code(device)}' if device else ''}. Measured from {code(verdict['created'])} to "
         f"{code(verdict['finished'] or 'an interruption')}{f' ({prose(took)})' if took else ''}. "

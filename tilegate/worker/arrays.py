@@ -73,16 +73,15 @@ def poison(array: Any) -> None:
         array.fill(value)
 
 
-def some_poison(array: Any, count: int, where: float) -> tuple[Any, Any] | None:
-    """Return a view of at most `count` of its values, and what to copy there so that they are poisoned; None: it takes none.
+def part(array: Any, count: int, where: float) -> Any:
+    """Return a view of at most `count` neighbouring values; None of an empty array.
 
     Args:
-        array: any; one whose values are not in one piece gives the first of them.
+        array: any; of one whose values are not in one piece, from its first row.
         count: how many.
         where: from 0 to 1, at which place.
     """
-    value, total = _poison_of(array), elements(array)
-    if value is None or not total:
+    if not elements(array):
         return None
     if is_tensor(array):
         whole = array.detach()
@@ -91,9 +90,20 @@ def some_poison(array: Any, count: int, where: float) -> tuple[Any, Any] | None:
         flat = array.reshape(-1) if array.flags.c_contiguous else array[(0,) * (array.ndim - 1)]
     length = min(count, len(flat))
     start = int(where * (len(flat) - length + 1))
-    part = flat[start : start + length]
-    filled = sys.modules["torch"].full_like(part, value) if is_tensor(array) else np.full_like(part, value)
-    return part, filled
+    return flat[start : start + length]
+
+
+def some_poison(array: Any, count: int, where: float) -> tuple[Any, Any] | None:
+    """Return a `part`, and what to copy there so that it is poisoned; None: it takes none."""
+    value, spot = _poison_of(array), part(array, count, where)
+    if value is None or spot is None:
+        return None
+    return spot, sys.modules["torch"].full_like(spot, value) if is_tensor(array) else np.full_like(spot, value)
+
+
+def backwards(array: Any) -> Any:
+    """Return a copy with its values, one dimension of them, in reverse order."""
+    return array.flip(0) if is_tensor(array) else array[::-1].copy()
 
 
 def is_poisoned(array: Any) -> bool:

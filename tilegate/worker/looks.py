@@ -6,8 +6,8 @@ shows its buffers (docs/protocol.md) goes like this, all of it off the clock:
 - The inputs get other values, in place: the same numbers, moved on cyclically by a number of places that is drawn anew. All
   inputs before the first launch of a turn, before each further one at least the smallest: no result is right twice.
 - The outputs are filled with NaN before every launch. (If that came before some launches only, a kernel could tell those by it.)
-- A few values of each output are filled once more when the cache is flushed, right before the clock starts, and so are the
-  inputs changed before a launch that is looked at: what began early, beside the flush, is overwritten or wrong.
+- A few values of each output are filled with NaN, and a few of each input get their value, only when the cache is flushed, right
+  before the clock starts: what begins before that, beside the flush, reads what does not count and is overwritten.
 - After a launch that nobody knew of before, its outputs are copied at once: what is not done by then is not in the copy.
 - At the end the inputs must be what they were set to.
 
@@ -133,13 +133,23 @@ class Looks:
                     arrays.poison(output)
                     self._change_late(arrays.some_poison(output, _SPOTS, chance.random()))
             for name, target in entry.inputs.items():
-                window = self._drawn.window(name, offsets[name])
-                if name in self._light and self._launch == self._spot:
-                    self._change_late((target, window))
-                elif self._launch == 0 or name in self._light:
+                if self._launch == 0 or name in self._light:
                     targets.append(target)
-                    sources.append(window)
+                    sources.append(self._drawn.window(name, offsets[name]))
         arrays.copy_all(targets, sources)
+        self._leave_for_late(targets, sources, chance)
+
+    def _leave_for_late(self, targets: list[Any], sources: list[Any], chance: random.Random) -> None:
+        """Let a few values of the inputs be others until the clock starts."""
+        spots, wrong = [], []
+        for target, source in zip(targets, sources, strict=True):
+            where = chance.random()
+            if (part := arrays.part(target, _SPOTS, where)) is not None:
+                right = arrays.part(source, _SPOTS, where)
+                spots.append(part)
+                wrong.append(arrays.backwards(right))
+                self._change_late((part, right))
+        arrays.copy_all(spots, wrong)
 
     def ready(self) -> None:
         """Change what is changed last, right before the clock starts; nothing is computed here."""

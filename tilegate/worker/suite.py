@@ -16,7 +16,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any, TypeVar
 
-from tilegate.failures import SkippedError, explain
+from tilegate.failures import CaughtError, SkippedError, explain
 from tilegate.protocol import (
     JSON,
     Artifact,
@@ -37,6 +37,7 @@ from tilegate.worker import arrays, imports
 from tilegate.worker.cases import Case, cases_of, stated_work, unlisted
 from tilegate.worker.looks import Drawn, Looks
 from tilegate.worker.placement import Placement
+from tilegate.worker.seals import Seals
 
 _T = TypeVar("_T")
 
@@ -73,6 +74,7 @@ class Side:
         self._suite, self._package = suite, package
         self._suite_root = Path(suite_root).resolve()
         self._package_root = Path(package_root).resolve() if package_root else None
+        self._seals = Seals()
         target = selection().target
         self._clock: Clock | None = clock_for(target) if timed else None
         self._call_clock: Clock | None = call_clock_for(target) if timed else None
@@ -222,9 +224,16 @@ class Side:
             spot: from 0 to 1, which of them is looked at (see `deliver`), if any.
         """
         if self._looks is None or not draw:
-            return self._timed.measure(self._timer(), launches)
-        self._looks.begin(draw, None if spot is None else int(spot * launches * self._timed.parts))
-        return self._timed.measure(self._timer(), launches, self._looks)
+            times = self._timed.measure(self._timer(), launches)
+        else:
+            self._looks.begin(draw, None if spot is None else int(spot * launches * self._timed.parts))
+            times = self._timed.measure(self._timer(), launches, self._looks)
+        self._refuse_tampering()
+        return times
+
+    def _refuse_tampering(self) -> None:
+        if (replaced := self._seals.broken()) is not None:
+            raise CaughtError("tampered", f"{replaced} has been replaced in the process that measures")
 
     def look(self, draw: str) -> None:
         """Launch once on new inputs, without a clock; `deliver` hands out the result."""
