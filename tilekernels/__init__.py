@@ -17,7 +17,9 @@ if TYPE_CHECKING:
     from tilekernels.forward import ForwardKernel, ForwardSpec, forward_kernel, precompile
     from tilekernels.functional import attention
     from tilekernels.functional_decode import attention_decode
+    from tilekernels.functional_mla import mla_decode
     from tilekernels.handle import Kernel, compile_kernels
+    from tilekernels.mla import MlaKernel, MlaProblem, mla_kernel
     from tilekernels.policy import POLICIES, TileConfig, choose_tiles, fits, variants
     from tilekernels.problem import AttentionProblem
     from tilekernels.varlen import VarlenKernel, VarlenProblem, VarlenSpec, attention_varlen, varlen_kernel
@@ -40,6 +42,8 @@ _EXPORTS = {
     "FusedBackwardKernel": "backward",
     "Kernel": "handle",
     "LoweredKernel": "compiler",
+    "MlaKernel": "mla",
+    "MlaProblem": "mla",
     "POLICIES": "policy",
     "TileConfig": "policy",
     "VarlenKernel": "varlen",
@@ -57,6 +61,8 @@ _EXPORTS = {
     "fits": "policy",
     "forward_kernel": "forward",
     "lower": "compiler",
+    "mla_decode": "functional_mla",
+    "mla_kernel": "mla",
     "padded_rows": "backward",
     "precompile": "forward",
     "variants": "policy",
@@ -80,6 +86,8 @@ __all__ = [
     "FusedBackwardKernel",
     "Kernel",
     "LoweredKernel",
+    "MlaKernel",
+    "MlaProblem",
     "TileConfig",
     "VarlenKernel",
     "VarlenProblem",
@@ -98,6 +106,8 @@ __all__ = [
     "fits",
     "forward_kernel",
     "lower",
+    "mla_decode",
+    "mla_kernel",
     "padded_rows",
     "precompile",
     "variants",

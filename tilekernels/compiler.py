@@ -252,18 +252,24 @@ class _Options:
     def of(prim_func: Any, target: str) -> _Options:
         tvm_target = target_of(target)
         kind = tvm_target.kind.name
+        configs: dict[str, Any] = {}
+        if prim_func.attrs and "tilekernels.within_bounds" in prim_func.attrs:
+            # The kernel guards its accesses itself.
+            configs["tl.disable_safe_memory_legalize"] = True
         if kind == "cuda":
             # --use_fast_math: an exponential is one instruction instead of three. It treats NaN and infinity as before.
-            return _Options("auto", (), {"tl.enable_fast_math": True})
+            return _Options("auto", (), {**configs, "tl.enable_fast_math": True})
         if kind == "hip":
             # Tiles that are never in use at the same time share LDS: K, V and the scratch of reductions. Not where copies
             # into LDS are under way in the meantime.
-            merge = not chip_by_name(str(tvm_target.attrs["mcpu"])).copies_into_lds
-            return _Options("auto", (), {"tl.enable_aggressive_shared_memory_merge": True} if merge else {})
+            if not chip_by_name(str(tvm_target.attrs["mcpu"])).copies_into_lds:
+                configs["tl.enable_aggressive_shared_memory_merge"] = True
+            return _Options("auto", (), configs)
         # The C code generator writes vectors of half that its own header does not define.
-        half = any(str(buffer.dtype) == "float16" for buffer in prim_func.buffer_map.values())
+        if any(str(buffer.dtype) == "float16" for buffer in prim_func.buffer_map.values()):
+            configs["tirx.disable_vectorize"] = True
         # The cython backend is the one that compiles target "c", and passes no optimisation flag of its own.
-        return _Options("cython", ("-O3",), {"tirx.disable_vectorize": True} if half else {})
+        return _Options("cython", ("-O3",), configs)
 
 
 def _toolchain_directory() -> Path | None:

@@ -234,24 +234,34 @@ def choose_tile(problem: DecodeProblem, chip: Chip, policy: str = "adaptive") ->
 
 
 def choose_splits(problem: DecodeProblem, chip: Chip, tile: DecodeTile) -> int:
-    """How many parts the keys are split into. Pure, and from what the host knows: the capacity, not the lengths.
+    """How many parts the keys are split into: the tile's own number, or as `fewest_steps`. Pure.
 
-    The tile's own number, or that with the least estimated time, counted in tiles of keys: the rounds that the workgroups
-    take on the chip, each as long as its tiles and 2 for starting and storing, and half a tile for every part that is
-    combined (priors, not measured). No part has less than a tile.
+    From what the host knows: the capacity, not the lengths.
     """
     if tile.splits:
         return tile.splits
-    tiles = max(1, -(-problem.capacity // tile.block_n))
-    most = min(tiles, MAX_SPLITS)
     groups = problem.batch * problem.kv_heads * -(-problem.rows // tile.block_m)
     room = chip.compute_units * workgroups_per_unit(problem, chip, tile)
+    return fewest_steps(-(-problem.capacity // tile.block_n), groups, room)
+
+
+def fewest_steps(tiles: int, groups: int, room: int) -> int:
+    """The number of splits with the least estimated time, counted in tiles of keys.
+
+    That is the rounds that all workgroups take on the chip, each as long as its tiles and 2 for starting and storing, and an
+    eighth of a tile for every part that is combined (priors, not measured). No part has less than a tile.
+
+    Args:
+        tiles: of keys.
+        groups: workgroups without splits.
+        room: workgroups that the chip holds at a time.
+    """
 
     def steps(splits: int) -> float:
         rounds = -(-groups * splits // room)
-        return rounds * (-(-tiles // splits) + 2) + (splits / 2 if splits > 1 else 0)
+        return rounds * (-(-tiles // splits) + 2) + (splits / 8 if splits > 1 else 0)
 
-    return min(range(1, most + 1), key=lambda splits: (steps(splits), splits))
+    return min(range(1, min(max(1, tiles), MAX_SPLITS) + 1), key=lambda splits: (steps(splits), splits))
 
 
 def workgroups_per_unit(problem: DecodeProblem, chip: Chip, tile: DecodeTile) -> int:

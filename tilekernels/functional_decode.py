@@ -7,7 +7,7 @@ import math
 from typing import TYPE_CHECKING
 
 from tilekernels.decode import MAX_SPLITS, DecodeProblem, decode_kernel
-from tilekernels.functional import ALIGNMENT, _dtype, _ready, _scale, _shape
+from tilekernels.functional import ALIGNMENT, _dtype, _ready, _scale, _shape, on_device
 from tilekernels.policy import DTYPES_OF
 
 if TYPE_CHECKING:
@@ -66,15 +66,7 @@ def attention_decode(
     """
     import torch  # noqa: PLC0415 - `import tilekernels` stays light
 
-    for name, value in (("causal", causal), ("return_softmax_lse", return_softmax_lse)):
-        if not isinstance(value, bool):
-            raise TypeError(f"{name} must be a bool, got {value!r}")
-    if not isinstance(policy, str):
-        raise TypeError(f"policy must be a string, got {policy!r}")
-    if not isinstance(num_splits, int) or isinstance(num_splits, bool):
-        raise TypeError(f"num_splits must be an int, got {num_splits!r}")
-    if not 0 <= num_splits <= MAX_SPLITS:
-        raise ValueError(f"num_splits must be between 0 (chosen for you) and {MAX_SPLITS}, got {num_splits}")
+    _check_options(causal, return_softmax_lse, policy, num_splits)
     _check(q, k_cache, v_cache, block_table)
     if torch.is_grad_enabled():
         for name, tensor in (("q", q), ("k_cache", k_cache), ("v_cache", v_cache)):
@@ -84,7 +76,7 @@ def attention_decode(
                 )
     scale = _scale(softmax_scale, q.shape[3])
     if block_table is None:
-        k_cache, v_cache, block_table = _as_pages(k_cache, v_cache)
+        (k_cache, v_cache), block_table = _as_pages({"k_cache": k_cache, "v_cache": v_cache})
     lengths = _lengths(cache_seqlens, q, block_table.shape[1] * k_cache.shape[1])
     if torch.compiler.is_compiling():
         from tilekernels.operators_decode import decode  # noqa: PLC0415 - costs a call that others need not pay
@@ -132,15 +124,24 @@ def run_decode(  # noqa: PLR0917 - the operator's own argument list
     shift = page_size.bit_length() - 1
     tensors = (_ready(q), k_rows, v_rows, _ready(block_table), _ready(lengths), parts, parts_lse, out, lse)
     arguments = (*tensors, k_stride, v_stride, shift, int(causal), softmax_scale)
-    if q.device.type == "cuda" and q.device.index != torch.cuda.current_device():
-        with torch.cuda.device(q.device):
-            kernel.launch(*arguments)
-    else:
+    with on_device(q.device):
         kernel.launch(*arguments)
     return out, lse
 
 
 _known_problem = functools.lru_cache(maxsize=4096)(DecodeProblem)
+
+
+def _check_options(causal: object, return_softmax_lse: object, policy: object, num_splits: object) -> None:
+    for name, value in (("causal", causal), ("return_softmax_lse", return_softmax_lse)):
+        if not isinstance(value, bool):
+            raise TypeError(f"{name} must be a bool, got {value!r}")
+    if not isinstance(policy, str):
+        raise TypeError(f"policy must be a string, got {policy!r}")
+    if not isinstance(num_splits, int) or isinstance(num_splits, bool):
+        raise TypeError(f"num_splits must be an int, got {num_splits!r}")
+    if not 0 <= num_splits <= MAX_SPLITS:
+        raise ValueError(f"num_splits must be between 0 (chosen for you) and {MAX_SPLITS}, got {num_splits}")
 
 
 def _check(q: torch.Tensor, k_cache: torch.Tensor, v_cache: torch.Tensor, block_table: torch.Tensor | None) -> None:
@@ -169,7 +170,7 @@ def _check(q: torch.Tensor, k_cache: torch.Tensor, v_cache: torch.Tensor, block_
     if heads == 0 or kv_heads == 0 or heads % kv_heads:
         raise ValueError(f"k_cache must have a number of heads that divides q's {heads}, got {_shape(k_cache)}")
     if block_table is not None:
-        _check_table(block_table, k_cache, q)
+        _check_table("k_cache", block_table, k_cache, q)
     elif k_cache.shape[0] != batch:
         raise ValueError(
             f"without block_table k_cache must have shape ({batch}, seqlen_cache, kv_heads, {head_dim}) to go with q, "
@@ -188,13 +189,13 @@ def _check_dense(name: str, tensor: torch.Tensor) -> None:
         raise ValueError(f"{name} must have 4 dimensions, got {_shape(tensor)}")
 
 
-def _check_table(block_table: torch.Tensor, k_cache: torch.Tensor, q: torch.Tensor) -> None:
+def _check_table(name: str, block_table: torch.Tensor, cache: torch.Tensor, q: torch.Tensor) -> None:
     _check_integers("block_table", block_table, q)
     if block_table.ndim != 2 or block_table.shape[0] != q.shape[0]:
         raise ValueError(f"block_table must have shape ({q.shape[0]}, pages) to go with q, got {_shape(block_table)}")
-    page_size = k_cache.shape[1]
+    page_size = cache.shape[1]
     if page_size < 1 or page_size & (page_size - 1):
-        raise ValueError(f"k_cache must have pages of a power of two of positions, got {page_size}: {_shape(k_cache)}")
+        raise ValueError(f"{name} must have pages of a power of two of positions, got {page_size}: {_shape(cache)}")
 
 
 def _check_integers(name: str, tensor: torch.Tensor, q: torch.Tensor) -> None:
@@ -208,19 +209,19 @@ def _check_integers(name: str, tensor: torch.Tensor, q: torch.Tensor) -> None:
         raise ValueError(f"{name} is on {tensor.device}, expected q's device {q.device}")
 
 
-def _as_pages(k_cache: torch.Tensor, v_cache: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-    """A contiguous cache as pages, and the table that says so."""
+def _as_pages(caches: dict[str, torch.Tensor]) -> tuple[list[torch.Tensor], torch.Tensor]:
+    """Contiguous caches of one shape as pages, and the table that says so."""
     import torch  # noqa: PLC0415
 
-    batch, seqlen, kv_heads, head_dim = k_cache.shape
+    first = next(iter(caches.values()))
+    batch, seqlen, kv_heads, head_dim = first.shape
     size = next((size for size in _CONTIGUOUS_PAGES if seqlen % size == 0), 1)
     pages = seqlen // size
-    table = torch.arange(batch * pages, dtype=torch.int32, device=k_cache.device).view(batch, pages)
-    shape = (batch * pages, size, kv_heads, head_dim)
-    for name, cache in (("k_cache", k_cache), ("v_cache", v_cache)):
+    for name, cache in caches.items():
         if not cache.is_contiguous():
             raise ValueError(f"without block_table {name} must be contiguous, got strides {cache.stride()}")
-    return k_cache.view(shape), v_cache.view(shape), table
+    table = torch.arange(batch * pages, dtype=torch.int32, device=first.device).view(batch, pages)
+    return [cache.view(batch * pages, size, kv_heads, head_dim) for cache in caches.values()], table
 
 
 def _lengths(cache_seqlens: torch.Tensor | int | None, q: torch.Tensor, capacity: int) -> torch.Tensor:

@@ -8,6 +8,7 @@ with online softmax. What the parts of a row leave, normalised outputs O_s and l
 """
 
 import math
+import operator
 from typing import TYPE_CHECKING, Any
 
 import tilelang.language as T
@@ -16,8 +17,17 @@ if TYPE_CHECKING:
     from tilekernels.decode import DecodeSpec, DecodeTile
     from tilekernels.dialect import Dialect
 
+within_bounds = operator.methodcaller("with_attr", "tilekernels.within_bounds", True)
+"""Marks a PrimFunc whose own conditions keep every access within its tensors: the compiler adds none (compiler.py).
+
+TileLang would read an entry of the table, and check the row that it names, four times over for each row of a cache.
+"""
+
 COMBINING_THREADS = 64
 """Of a workgroup that combines the parts of one row of one head: a wavefront, or two warps."""
+
+COMBINED_AT_ONCE = 8
+"""Parts whose loads are under way together: a load takes as long as the rest of a part's combination tens of times over."""
 
 
 def build(spec: "DecodeSpec", tile: "DecodeTile", dialect: "Dialect") -> Any:
@@ -31,8 +41,8 @@ def build(spec: "DecodeSpec", tile: "DecodeTile", dialect: "Dialect") -> Any:
     i sees the keys j <= i + length - seqlen_q, with 0 all of them; a row that sees nothing gets O = 0 and LSE = -inf.
     Nothing beyond a sequence's length is read, neither of the table nor of the caches.
     """
-    attend = _attend(spec, tile, dialect)
-    return (attend, _combine(spec, dialect)) if spec.split else attend
+    attend = within_bounds(_attend(spec, tile, dialect))
+    return (attend, combine(spec.head_dim, spec.dtype, dialect)) if spec.split else attend
 
 
 def _attend(spec: "DecodeSpec", tile: "DecodeTile", dialect: "Dialect") -> Any:
@@ -92,6 +102,7 @@ def _attend(spec: "DecodeSpec", tile: "DecodeTile", dialect: "Dialect") -> Any:
             rescale = alloc_accumulator((block_m,), accumulate)
             row_sum = alloc_accumulator((block_m,), accumulate)
             tile_sum = alloc_accumulator((block_m,), accumulate)
+            visible = alloc_accumulator((block_m,), "int32")
 
             # Variables, since TileLang would put whole expressions wherever they are used, and take a minute to simplify them.
             group, first, length = T.alloc_var("int32"), T.alloc_var("int32"), T.alloc_var("int32")
@@ -129,6 +140,9 @@ def _attend(spec: "DecodeSpec", tile: "DecodeTile", dialect: "Dialect") -> Any:
             T.fill(out, 0)
             T.fill(row_sum, 0)
             T.fill(row_max, lowest)
+            # Keys that a row sees: here, since an integer division costs a GPU some twenty instructions.
+            for m in parallel(block_m):
+                visible[m] = length - causal * (seqlen_q - 1 - T.truncdiv(first + m, group))
 
             if through_registers:
                 for n, d in parallel(block_n, head_dim):
@@ -154,11 +168,7 @@ def _attend(spec: "DecodeSpec", tile: "DecodeTile", dialect: "Dialect") -> Any:
                 T.gemm(q, k, scores, transpose_B=True, policy=warp_policy)
                 if key + block_n > least:
                     for m, n in parallel(block_m, block_n):
-                        scores[m, n] = T.if_then_else(
-                            key + n < length - causal * (seqlen_q - 1 - T.truncdiv(first + m, group)),
-                            scores[m, n],
-                            -T.infinity(accumulate),
-                        )
+                        scores[m, n] = T.if_then_else(key + n < visible[m], scores[m, n], -T.infinity(accumulate))
                 T.copy(row_max, row_max_before)
                 T.reduce_max(scores, row_max, dim=1, clear=False)
                 for m in parallel(block_m):
@@ -201,8 +211,9 @@ def _attend(spec: "DecodeSpec", tile: "DecodeTile", dialect: "Dialect") -> Any:
     return decode_attend
 
 
-def _combine(spec: "DecodeSpec", dialect: "Dialect") -> Any:
-    head_dim, dtype, accumulate = spec.head_dim, spec.dtype, "float32"
+def combine(head_dim: int, dtype: str, dialect: "Dialect") -> Any:
+    """The PrimFunc that combines the parts of every row, as the module's formula says; the shapes are `build`'s."""
+    accumulate = "float32"
     threads = 1 if dialect.name == "cpu" else COMBINING_THREADS
     log2_e, lowest = math.log2(math.e), -1e30
     alloc_accumulator, parallel, exp2 = dialect.alloc_accumulator, dialect.parallel, dialect.exp2
@@ -223,15 +234,23 @@ def _combine(spec: "DecodeSpec", dialect: "Dialect") -> Any:
             largest[0] = lowest
             total[0] = 0.0
             T.fill(out, 0)
-            for s in T.serial(splits):
-                largest[0] = T.max(largest[0], PartsLSE[s, entry, head, row])
-            for s in T.serial(splits):
-                weight[0] = exp2((PartsLSE[s, entry, head, row] - largest[0]) * log2_e)
-                total[0] += weight[0]
-                for d in parallel(head_dim):
-                    out[d] += weight[0] * Parts[s, entry, row, head, d]
+            for some in T.serial(T.ceildiv(splits, COMBINED_AT_ONCE)):
+                for i in T.unroll(COMBINED_AT_ONCE):
+                    s = T.min(some * COMBINED_AT_ONCE + i, splits - 1)
+                    largest[0] = T.max(largest[0], PartsLSE[s, entry, head, row])
+            for some in T.serial(T.ceildiv(splits, COMBINED_AT_ONCE)):
+                for i in T.unroll(COMBINED_AT_ONCE):
+                    s = T.min(some * COMBINED_AT_ONCE + i, splits - 1)
+                    weight[0] = T.if_then_else(
+                        some * COMBINED_AT_ONCE + i < splits,
+                        exp2((PartsLSE[s, entry, head, row] - largest[0]) * log2_e),
+                        0.0,
+                    )
+                    total[0] += weight[0]
+                    for d in parallel(head_dim):
+                        out[d] += weight[0] * Parts[s, entry, row, head, d]
             for d in parallel(head_dim):
                 O[entry, row, head, d] = T.if_then_else(total[0] == 0, 0.0, out[d] / total[0])
             LSE[entry, head, row] = largest[0] + T.log1p(total[0] - 1.0)
 
-    return decode_combine
+    return within_bounds(decode_combine)
