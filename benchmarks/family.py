@@ -67,6 +67,7 @@ class Family:
         drawn_values: of their inputs, as in `inputs.VALUES`.
         varied: those of the inputs that can take other values while the others keep theirs.
         policies: of the tile choice, as `kernel` takes them.
+        length: the fields of `work` that a reproduction sets to one length after the other.
 
     `kernel.launch` is called with the values of inputs, outputs and numbers, in that order.
     """
@@ -87,6 +88,7 @@ class Family:
     drawn: Callable[[Any, random.Random, int], Any] | None = None
     drawn_values: tuple[str, ...] = ("normal",)
     policies: tuple[str, ...] = ("fixed", "adaptive")
+    length: tuple[str, ...] = ("seqlen_q", "seqlen_k")
 
     def id_of(self, kernel: tilekernels.Kernel) -> str:
         """Spell out what is compiled: "forward bfloat16 d128 causal 128x64 threads=512 q_in=registers"."""

@@ -13,6 +13,7 @@ from typing import Any
 
 import torch
 
+import tilekernels
 from benchmarks.family import Family
 from tilekernels import dialect
 
@@ -21,6 +22,7 @@ _EMPTY_BLOCK = re.compile(r"^if TYPE_CHECKING:\n(?!    )", re.MULTILINE)
 _FUTURE = re.compile(r"^from __future__ import annotations\n+", re.MULTILINE)
 _DOCSTRING = re.compile(r'\A"""(.*?)"""\n', re.DOTALL)
 _KERNELS = "tilekernels.kernels"
+_NOT_SHAPE = ("id", "targets", "tier", "why")
 
 
 def describe(
@@ -31,7 +33,7 @@ def describe(
     Args:
         family, work, policy: the case.
         device: where it is to run.
-        lengths: of rows and keys; empty: some below the case's own, and that.
+        lengths: of what `family.length` names; empty: some below the case's own, and that.
 
     Returns:
         ``{"problem": text, "kernel": text, "dialect": text, "lengths", "shape", "device", "dialect_name", "spec", "tiles":
@@ -45,12 +47,10 @@ def describe(
         raise NotImplementedError(
             f"{family.name} kernels have no reproduction yet: benchmarks/reproductions/{family.name}.py"
         )
-    own = work.seqlen_q
+    own = getattr(work, family.length[0])
     lengths = sorted(set(lengths)) or sorted({*(length for length in _ladder(own)), own})
-    kernels = {
-        length: family.kernel(dataclasses.replace(work, seqlen_q=length, seqlen_k=length), policy, device)
-        for length in lengths
-    }
+    works = {length: dataclasses.replace(work, **dict.fromkeys(family.length, length)) for length in lengths}
+    kernels = {length: family.kernel(works[length], policy, device) for length in lengths}
     kernel = kernels[lengths[-1]]
     lowered = kernel.artifacts()[0]
     return {
@@ -59,17 +59,23 @@ def describe(
         "dialect": Path(dialect.__file__).read_text(encoding="utf-8"),
         "lengths": lengths,
         "shape": {
-            **{name: getattr(work, name) for name in ("batch", "heads", "kv_heads", "head_dim", "dtype", "causal")},
+            **{name: value for name, value in vars(work).items() if name not in (*_NOT_SHAPE, *family.length)},
             **family.numbers(work, kernel),
         },
         "device": torch.device(device).type,
         "dialect_name": kernel.chip.kind,
         "spec": dataclasses.asdict(kernel.spec),
-        "tiles": {str(length): dataclasses.asdict(each.tile) for length, each in kernels.items()},
+        "tiles": {str(length): _tile(family, works[length], each) for length, each in kernels.items()},
         "target": lowered.target,
         "pass_configs": lowered.launch["pass_configs"],
         "compile_flags": lowered.launch["compile_flags"],
     }
+
+
+def _tile(family: Family, work: Any, kernel: tilekernels.Kernel) -> dict[str, Any]:
+    """Return how a launch divides its work: the kernel's tile, and into how many parts, where it says that at the launch."""
+    symbols = family.symbols(work, kernel)
+    return {**dataclasses.asdict(kernel.tile), **{name: symbols[name] for name in ("splits",) if name in symbols}}
 
 
 def in_one_file(module: str) -> str:

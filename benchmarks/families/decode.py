@@ -275,4 +275,5 @@ FAMILY = Family(
     check=_check,
     problems=_problems,
     varied=("Q", "K", "V"),
+    length=("context",),
 )

@@ -227,4 +227,5 @@ FAMILY = Family(
     check=_check,
     problems=_problems,
     varied=("Q", "KV"),
+    length=("context",),
 )

@@ -135,6 +135,23 @@ def test_two_policies_take_turns(tmp_path):
     assert "'fixed') of worktree" in readme
 
 
+def test_a_decode_kernel_runs_alone_split_and_whole_and_a_wrong_one_is_not_passed(clean_python, tmp_path):
+    """Its launch is two kernels under one policy and one under the other."""
+    case = "('cpu-decode-g7-d64-k200-p16', '{}')"
+    pattern = case.replace("(", r"\(").replace(")", r"\)")
+    call = ["repro", pattern.format("adaptive"), "--against", pattern.format("fixed"), "--lengths", "70", "--no-run"]
+    assert cli.main([*call, "--target", "cpu", "--out", str(tmp_path), "--repo", str(ROOT)]) == 0
+    sides = json.loads((tmp_path / "settings.json").read_text())["sides"]
+    assert sides["base"]["tiles"]["70"]["splits"] == 8
+    assert sides["head"]["tiles"]["70"]["splits"] == 1
+    kernel = tmp_path / "base" / "kernel.py"
+    kernel.write_text(kernel.read_text().replace("key + n < visible[m]", "key + n <= visible[m]"))  # one key too many
+    done = run(clean_python, tmp_path)
+    assert done.returncode == 1, done.stderr
+    (row,) = json.loads((tmp_path / "seen.json").read_text())["rows"]
+    assert row["head_error"] <= 1 < row["base_error"]
+
+
 def test_cases_of_other_shapes_do_not_take_turns(tmp_path, capsys):
     call = ["repro", CASE_PATTERN, "--against", "cpu-g5-d64-s128', 'fixed'", "--no-run", "--out", str(tmp_path / "x")]
     assert cli.main([*call, "--target", "cpu", "--repo", str(ROOT)]) == 2
