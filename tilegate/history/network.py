@@ -146,8 +146,7 @@ def solve(versions: Sequence[str], edges: Iterable[Edge]) -> Network:
     index = {name: place for place, name in enumerate(names)}
     spread = card_spread(given)
     kept = [replace(edge, error=math.hypot(edge.error, spread)) for edge in given]
-    kept, flagged, disputed, residuals = _without_contradictions(index, kept)
-    solver = _Solver.of(len(names), index, kept)
+    kept, flagged, disputed, residuals, solver = _without_contradictions(index, kept)
     levels = solver.levels if solver is not None else np.zeros(len(names))
     component = solver.component if solver is not None else np.arange(len(names))
     first: dict[int, float] = {}
@@ -296,7 +295,7 @@ class _Solver:
 
 def _without_contradictions(
     index: Mapping[str, int], edges: Sequence[Edge]
-) -> tuple[list[Edge], list[tuple[Edge, float]], list[Edge], tuple[float, ...]]:
+) -> tuple[list[Edge], list[tuple[Edge, float]], list[Edge], tuple[float, ...], _Solver | None]:
     """Leave out, one after the other, the edge that the rest contradicts most, while one is beyond what chance allows.
 
     An edge is held against what all others say of its two versions: y - x of the rest, over the root of both variances. An
@@ -309,9 +308,8 @@ def _without_contradictions(
     flagged: list[tuple[Edge, float]] = []
     disputed: list[Edge] = []
     off = np.full(len(kept), math.inf)
-    while len(kept) > 1:
-        solver = _Solver.of(len(index), index, kept)
-        assert solver is not None  # noqa: S101 - there are edges
+    solver = _Solver.of(len(index), index, kept)
+    while solver is not None and len(kept) > 1:
         off = _studentised(solver, index, kept)
         checked = np.isfinite(off)
         if not checked.any():
@@ -329,7 +327,8 @@ def _without_contradictions(
             flagged.append((kept[place], float(off[place])))
             del kept[place]
             off = np.delete(off, place)
-    return kept, flagged, [edge for edge in disputed if edge in kept], tuple(map(float, off))
+        solver = _Solver.of(len(index), index, kept)
+    return kept, flagged, [edge for edge in disputed if edge in kept], tuple(map(float, off)), solver
 
 
 def _studentised(solver: _Solver, index: Mapping[str, int], edges: Sequence[Edge]) -> NDArray[np.float64]:

@@ -203,13 +203,13 @@ def view(found: Iterable[Record], broken: Sequence[Broken] = ()) -> History:
 
     newest: dict[str, tuple[int, str]] = {}  # of each case's methods, the one that the newest commit has
     for (case, method), line in lines.items():
-        last = max((number for number, version in enumerate(line.versions) if version is not None), default=-1)
+        last = next((at for at in reversed(range(len(line.versions))) if line.versions[at] is not None), -1)
         newest[case] = max(newest.get(case, (-2, "")), (last, method))
     cases, orphans = {}, 0
     for (case, method), line in sorted(lines.items()):
         id = case if newest[case][1] == method else older(case, method)
         segments = _segments(line.versions, comparisons.get((case, method), []))
-        known = {version for version in line.versions if version is not None}
+        known = set(line.versions)
         orphans += sum(
             not {edge.record["base"], edge.record["head"]} & known for segment in segments for edge in segment.edges
         )
@@ -282,16 +282,22 @@ def _lines(
     surveyed: Mapping[int, Sequence[Versions]], renamed: Mapping[str, str], commits: int
 ) -> dict[tuple[str, str], _Line]:
     lines: dict[tuple[str, str], _Line] = {}
+    # Most commits share their entries (read_cache.Pool): each is looked at once, not once for each commit and case.
+    seen: dict[tuple[str, int], tuple[list[str | None], str]] = {}
     for number, found in sorted(surveyed.items()):
         for record in found:
             for case, entry in record["cases"].items():
-                key = (_name(case, renamed), entry["method"])
-                line = lines.get(key)
-                if line is None:
-                    line = lines[key] = _Line([None] * commits, {}, {}, set())
-                line.versions[number] = version_of(entry["identity"], entry["method"])
-                line.work = entry.get("work", line.work)
-                line.names.add(case)
+                known = seen.get((case, id(entry)))
+                if known is None:
+                    key = (_name(case, renamed), entry["method"])
+                    line = lines.get(key)
+                    if line is None:
+                        line = lines[key] = _Line([None] * commits, {}, {}, set())
+                    line.work = entry.get("work", line.work)
+                    line.names.add(case)
+                    known = seen[case, id(entry)] = (line.versions, version_of(entry["identity"], entry["method"]))
+                versions, version = known
+                versions[number] = version
     for number, found in surveyed.items():
         for record in found:
             for case, reason in record["failed"].items():
@@ -316,7 +322,7 @@ def _segments(versions: Sequence[str | None], comparisons: Sequence[Comparison])
     by_environment: dict[str, list[Comparison]] = {}
     for record in comparisons:
         by_environment.setdefault(record["environment"], []).append(record)
-    order = list(dict.fromkeys(version for version in versions if version is not None))
+    order = [version for version in dict.fromkeys(versions) if version is not None]
     newest = sorted(by_environment.items(), key=lambda item: max(r["created"] for r in item[1]), reverse=True)
     return tuple(_segment(environment, order, found) for environment, found in newest)
 

@@ -207,3 +207,59 @@ def test_packing_everything_before_a_commit_of_the_branch(tmp_path):
     assert [path.name.startswith("2026-02-") for path in (tmp_path / "packs").iterdir()] == [True]
     assert store.read() == before
     assert not store.add(commit("a", date="2026-01-05"))  # commits stay loose, so that they are not written again
+
+
+def kept(folder):
+    store = Store(folder)
+    for record in synthetic.records(synthetic.Size(commits=12, cases=4, versions=3, busy_versions=5)):
+        store.add(record)
+    return store
+
+
+def test_what_was_read_before_is_not_opened_again_and_says_the_same(tmp_path):
+    store, cache = kept(tmp_path / "store"), tmp_path / "cache" / "read.json"
+    plain = store.read()
+    assert store.read(cache) == plain  # makes it
+    assert store.read(cache) == plain  # uses it
+    for path in (tmp_path / "store").rglob("*.json"):
+        path.write_text("gone")  # none of them is opened
+    assert store.read(cache) == plain
+    assert store.read()[0] == []
+
+
+def test_a_new_record_a_removed_one_and_a_pack_are_seen_through_the_cache(tmp_path):
+    store, cache = kept(tmp_path / "store"), tmp_path / "read.json"
+    store.read(cache)
+    store.add(commit("a"))
+    assert store.read(cache) == store.read()
+    next((tmp_path / "store" / "records" / "comparison").glob("*/*.json")).unlink()
+    assert store.read(cache) == store.read()
+    store.pack("2030-01")
+    assert store.read(cache) == store.read(cache) == store.read()
+
+
+@pytest.mark.parametrize("content", ["", "{", "[]", '{"format": "other"}', '{"format": 3, "table": 1}'])
+def test_a_damaged_cache_is_made_again(tmp_path, content):
+    store, cache = kept(tmp_path / "store"), tmp_path / "read.json"
+    cache.write_text(content)
+    assert store.read(cache) == store.read()
+    assert len(cache.read_text()) > 1000
+
+
+def test_a_broken_record_is_named_each_time(tmp_path):
+    store, cache = kept(tmp_path / "store"), tmp_path / "read.json"
+    path = next((tmp_path / "store" / "records" / "comparison").glob("*/*.json"))
+    path.write_text("{")
+    for _ in range(2):
+        found, broken = store.read(cache)
+        assert [each.path for each in broken] == [path.relative_to(tmp_path / "store").as_posix()]
+    assert len(found) > 10
+
+
+def test_no_pack_grows_larger_than_a_reader_takes(tmp_path, monkeypatch):
+    store = kept(tmp_path / "store")
+    before = store.read()
+    monkeypatch.setattr("tilegate.history.store._MOST_BYTES", 8000)
+    assert store.pack("2030-01") > 20
+    assert len(list((tmp_path / "store" / "packs").iterdir())) > 2
+    assert store.read() == before
