@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import argparse
 import datetime
+import hashlib
 import sys
 import time
 import webbrowser
 from datetime import UTC
 from pathlib import Path
 
-from tilegate import invocation
+from tilegate import files, invocation
 from tilegate.commands.history_common import FOLDER, name_broken
-from tilegate.history import update
 from tilegate.history.store import Store
+from tilegate.history.view import view
 from tilegate.measuring import trees
 from tilegate.site.build import Built, build
 
@@ -72,7 +73,9 @@ def _build(args: argparse.Namespace) -> Built:
     if repository is not None:
         store = store or invocation.default_folder(repository, FOLDER)
         out = out or invocation.default_folder(repository, _OUT)
-    history = update.load(Store(store.resolve()))
+    folder = store.resolve()
+    read = files.cache_folder("history") / f"{hashlib.sha256(str(folder).encode()).hexdigest()[:16]}.json"
+    history = view(*Store(folder).read(read))
     name_broken(history)
     title = args.title or args.repo.resolve().name
     built = build(

@@ -17,7 +17,7 @@ from tilegate.history.inbox import Entry
 from tilegate.history.network import Contrast
 from tilegate.history.view import History
 from tilegate.site import cases, feed, machine, overview
-from tilegate.site.output import Output, number, short
+from tilegate.site.output import Output, compact, number, short
 from tilegate.site.overview import Standing
 
 _A_SHARD = 16
@@ -71,7 +71,7 @@ def build(
     _static(output)
     for name, block in overview.commit_blocks(history):
         output.script(name, block)
-    shards = _shards(output, history, environments)
+    shards, keys = _shards(output, history, environments)
     noise = machine.figures([each.case for each in standings], environments)
     output.script("machine", machine.packed(noise))
     content = overview.content(history, standings, entries, environments, base)
@@ -80,6 +80,10 @@ def build(
     output.script("overview", content)
     output.text("feed.xml", feed.atom(history, entries, title=title, url=url))
     _documents(output, history, standings, entries, base)
+    for each, key in zip(standings, keys, strict=True):
+        name = f"cases/{short(each.case.id)}"
+        if not output.unchanged(f"json/{name}.json", key):
+            output.json(name, _case(history, each))
     output.json("machine", _noise(history, noise, list(environments)))
     output.finish()
     return Built(out / "index.html", len(history.commits), len(standings), len(entries), output.written)
@@ -107,16 +111,26 @@ def _static(output: Output) -> None:
     walk(resources.files("tilegate.site").joinpath("static"), "static/")
 
 
-def _shards(output: Output, history: History, environments: Mapping[str, int]) -> list[int]:
-    """Write the cases, some to a script, chosen by their names' hashes: a new case changes one script. Return each one's shard."""
+def _shards(output: Output, history: History, environments: Mapping[str, int]) -> tuple[list[int], list[str]]:
+    """Write the cases, some to a script, chosen by their names' hashes: a new case changes one script.
+
+    Returns:
+        Of each case its script's number, and a hash over all that is known of it.
+    """
     count = 1
     while count * _A_SHARD < len(history.cases):
         count *= 2
     chosen = [int(short(id), 16) % count for id in history.cases]
-    for shard in range(count):
-        found = [case for at, case in zip(chosen, history.cases.values(), strict=True) if at == shard]
-        output.script(f"cases/{shard}", {short(case.id): cases.columns(case, environments) for case in found})
-    return chosen
+    content: list[dict[str, Any]] = [{} for _ in range(count)]
+    keys = []
+    for shard, case in zip(chosen, history.cases.values(), strict=True):
+        columns = cases.columns(case, environments)
+        content[shard][columns["id"]] = columns
+        at = [history.commits[place].sha for place in columns["start"]]
+        keys.append(hashlib.sha256(compact([columns, at, list(environments)]).encode()).hexdigest()[:16])
+    for shard, found in enumerate(content):
+        output.script(f"cases/{shard}", found)
+    return chosen, keys
 
 
 def _documents(
@@ -156,8 +170,6 @@ def _documents(
             for commit, at in zip(commits, changed, strict=True)
         ],
     )  # fmt: skip
-    for each in standings:
-        output.json(f"cases/{short(each.case.id)}", _case(history, each))
 
 
 def _noise(history: History, noise: Mapping[str, Any], environments: Sequence[str]) -> dict[str, Any]:

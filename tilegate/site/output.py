@@ -34,8 +34,9 @@ class Output:
         """
         self.folder = folder
         self.written = 0
-        self._old = _manifest(folder)
+        self._old, self._old_keys = _manifest(folder)
         self._new: dict[str, str] = {}
+        self._keys: dict[str, str] = {}
 
     @property
     def digests(self) -> Mapping[str, str]:
@@ -75,6 +76,14 @@ class Output:
         """Put `json/NAME.json` there, for other programs."""
         self.text(f"json/{name}.json", json.dumps(content, indent=1, allow_nan=False) + "\n")
 
+    def unchanged(self, name: str, key: str) -> bool:
+        """Whether the last build wrote this file from the same key; it then stays, and need not be made."""
+        self._keys[name] = key
+        if self._old_keys.get(name) != key or name not in self._old or not (self.folder / name).is_file():
+            return False
+        self._new[name] = self._old[name]
+        return True
+
     def finish(self) -> None:
         """Remove what only earlier builds had, and note what this one has."""
         for name in self._old.keys() - self._new.keys():
@@ -83,22 +92,24 @@ class Output:
                 path.unlink(missing_ok=True)
         if dict(self._old) != self._new:
             files = dict(sorted(self._new.items()))
-            self.text(MANIFEST, json.dumps({"format": _FORMAT, "files": files}, indent=0) + "\n")
+            document = {"format": _FORMAT, "files": files, "keys": dict(sorted(self._keys.items()))}
+            self.text(MANIFEST, json.dumps(document, indent=0) + "\n")
 
 
-def _manifest(folder: Path) -> Mapping[str, str]:
+def _manifest(folder: Path) -> tuple[Mapping[str, str], Mapping[str, str]]:
     path = folder / MANIFEST
     if not folder.exists():
-        return {}
+        return {}, {}
     if not folder.is_dir():
         raise UsageError(f"{folder} is no folder")
     try:
         found = json.loads(path.read_text(encoding="utf-8"))
         if found["format"] == _FORMAT:
-            return {str(name): str(digest) for name, digest in found["files"].items() if ".." not in name.split("/")}
+            files, keys = ({str(name): str(text) for name, text in found[part].items()} for part in ("files", "keys"))
+            return {name: text for name, text in files.items() if ".." not in name.split("/")}, keys
     except FileNotFoundError:
         if not any(folder.iterdir()):
-            return {}
+            return {}, {}
     except (OSError, ValueError, KeyError, TypeError, AttributeError):
         pass
     raise UsageError(f"{folder} holds something else than a site; name another folder with --out, or empty this one")
