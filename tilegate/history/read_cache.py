@@ -17,8 +17,7 @@ from tilegate import __version__
 from tilegate.files import UsageError, write_text
 from tilegate.history.records import CodeVersion, Record, Versions
 
-_FORMAT = f"tilegate-read/1 {__version__}"
-_KEPT = ("commit", "target", "toolchain", "failed")
+_FORMAT = f"tilegate-read/2 {__version__}"
 
 
 @dataclass
@@ -53,9 +52,8 @@ def load(path: Path, pool: Pool) -> tuple[dict[str, Record], dict[str, list[str]
             pool.add(case, entry)
         found: dict[str, Record] = dict(document["others"])
         packs = {str(pack): list(names) for pack, names in document["packs"].items()}
-        for name, kept, places in document["versions"]:
-            cases = dict(table[place] for place in places)
-            found[name] = cast("Versions", {"kind": "versions", "cases": cases, **dict(zip(_KEPT, kept, strict=True))})
+        for name, rest, places in document["versions"]:
+            found[name] = cast("Versions", {**rest, "cases": dict(table[place] for place in places)})
         if not all(name in found for names in packs.values() for name in names):
             return {}, {}
     except (OSError, ValueError, KeyError, TypeError, IndexError, AttributeError):
@@ -79,7 +77,7 @@ def save(path: Path, found: Mapping[str, Record], packs: Mapping[str, Sequence[s
             if at == len(table):
                 table.append((case, entry))
             places.append(at)
-        versions.append([name, [cast("dict[str, Any]", record)[key] for key in _KEPT], places])
+        versions.append([name, {key: value for key, value in record.items() if key != "cases"}, places])
     document = {"format": _FORMAT, "table": table, "versions": versions, "others": others, "packs": packs}
     try:
         write_text(path, json.dumps(document, separators=(",", ":")))

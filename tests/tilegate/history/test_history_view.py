@@ -213,6 +213,7 @@ def kept(folder):
     store = Store(folder)
     for record in synthetic.records(synthetic.Size(commits=12, cases=4, versions=3, busy_versions=5)):
         store.add(record)
+    store.add({**code("b", None), "same": "a" * 8})
     return store
 
 
