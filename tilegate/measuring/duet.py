@@ -13,6 +13,7 @@ import contextlib
 import math
 import random
 import time
+from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from statistics import median
@@ -108,7 +109,7 @@ class Turns:
     referee: Referee | None = None
     shown: bool = False
     draws: dict[str, str] = field(default_factory=dict)
-    taken: dict[str, list[crosscheck.Turn]] = field(default_factory=lambda: {side: [] for side in SIDES})
+    taken: defaultdict[str, list[crosscheck.Turn]] = field(default_factory=lambda: defaultdict(list))
     recorded: int = 1
 
     def ask(self, side: str, operation: str, timeout: float, **arguments: Any) -> Any:
@@ -295,7 +296,7 @@ def measure(
     turns = Turns(pool, case, config, referee)
     prepare = turns.prepare_apart if apart else turns.prepare
     prepared = prepare(order.sample(SIDES, 2), warm_up)
-    turns.recorded, turns.taken = prepared.recorded, {side: [] for side in SIDES}  # what prepared it was warm-up
+    turns.recorded, turns.taken = prepared.recorded, defaultdict(list)  # what prepared it was warm-up
     placing = _Placing(prepared.set_up_seconds)
     state = {side: turns.state(side) for side in SIDES}
     watched = state["head"].get("source") in FAST_SOURCES
