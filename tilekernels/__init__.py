@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from tilekernels.policy import POLICIES, TileConfig, choose_tiles, fits, variants
     from tilekernels.problem import AttentionProblem
     from tilekernels.varlen import VarlenKernel, VarlenProblem, VarlenSpec, attention_varlen, varlen_kernel
+    from tilekernels.varlen_backward import VarlenBackwardKernel, padded_total, varlen_backward_kernel
 
 _EXPORTS = {
     "attention": "functional",
@@ -46,6 +47,7 @@ _EXPORTS = {
     "MlaProblem": "mla",
     "POLICIES": "policy",
     "TileConfig": "policy",
+    "VarlenBackwardKernel": "varlen_backward",
     "VarlenKernel": "varlen",
     "VarlenProblem": "varlen",
     "VarlenSpec": "varlen",
@@ -66,6 +68,8 @@ _EXPORTS = {
     "padded_rows": "backward",
     "precompile": "forward",
     "variants": "policy",
+    "padded_total": "varlen_backward",
+    "varlen_backward_kernel": "varlen_backward",
     "varlen_kernel": "varlen",
 }
 
@@ -89,6 +93,7 @@ __all__ = [
     "MlaKernel",
     "MlaProblem",
     "TileConfig",
+    "VarlenBackwardKernel",
     "VarlenKernel",
     "VarlenProblem",
     "VarlenSpec",
@@ -109,8 +114,10 @@ __all__ = [
     "mla_decode",
     "mla_kernel",
     "padded_rows",
+    "padded_total",
     "precompile",
     "variants",
+    "varlen_backward_kernel",
     "varlen_kernel",
 ]
 

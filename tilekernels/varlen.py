@@ -127,8 +127,9 @@ def attention_varlen(  # noqa: PLR0917 - flash-attn's argument list
     softmax_scale: float | None = None,
     return_lse: bool = False,
     policy: str = "adaptive",
+    deterministic: bool = False,
 ) -> torch.Tensor | tuple[torch.Tensor, torch.Tensor]:
-    """Attention within each of several packed sequences: flash-attn's `flash_attn_varlen_func`, without gradients.
+    """Attention within each of several packed sequences: flash-attn's `flash_attn_varlen_func`. Differentiable.
 
     Sequence s has the rows cu_seqlens_q[s] to cu_seqlens_q[s + 1] - 1 of q and the keys cu_seqlens_k[s] to
     cu_seqlens_k[s + 1] - 1 of k and v; either may be none. Heads, mask and rows that see nothing are as in `attention`, the
@@ -136,8 +137,11 @@ def attention_varlen(  # noqa: PLR0917 - flash-attn's argument list
 
     Nothing here waits for the device: it can be captured in a graph, and torch.compile traces it. So on a GPU the values of
     cu_seqlens are not looked at: they must begin with 0, not fall, and end within q and k. Rows that belong to no sequence,
-    and those of a sequence beyond max_seqlen_q, are undefined in the result. A NaN or infinity in v can reach rows that do
-    not see its key, also those of the sequence before; so v must be finite up to the end of the tensor.
+    and those of a sequence beyond max_seqlen_q, are undefined in the result, and so are their gradients; the same holds for
+    keys and max_seqlen_k. A NaN or infinity in v can reach rows that do not see its key, also those of the sequence before,
+    and one in q or in the output's gradient the gradients of the sequence before: all must be finite up to their end.
+
+    Gradients of the output and of the LSE reach q, k and v, in their dtypes; sums are float32. There are no second derivatives.
 
     Args:
         q: (total_q, heads, head_dim). float16 or bfloat16 on a GPU, float16 or float32 on the CPU.
@@ -146,8 +150,9 @@ def attention_varlen(  # noqa: PLR0917 - flash-attn's argument list
         cu_seqlens_q: (sequences + 1,), int32, on q's device.
         cu_seqlens_k: as cu_seqlens_q.
         max_seqlen_q: the length of the longest sequence of q, or more.
-        max_seqlen_k: the same of k; helps to choose the tile.
+        max_seqlen_k: the same of k; helps to choose the tile, and bounds the gradients.
         causal, softmax_scale, return_lse, policy: as in `attention`.
+        deterministic: as in flash-attn; gradients have the same bits every time with and without it.
 
     Returns:
         The output, of q's shape and dtype, contiguous; with `return_lse` also the natural logarithm of each row's softmax
@@ -156,29 +161,26 @@ def attention_varlen(  # noqa: PLR0917 - flash-attn's argument list
     Raises:
         TypeError: an argument of the wrong type, or a dtype that the device's kernels do not take.
         ValueError: shapes, devices or values that do not go together; names the argument and what was expected.
-        NotImplementedError: an input requires grad while gradients are recorded.
         CompilationError: the kernel cannot be compiled on this machine.
     """
     import torch  # noqa: PLC0415 - `import tilekernels` stays light
 
-    if not isinstance(return_lse, bool):
-        raise TypeError(f"return_lse must be a bool, got {return_lse!r}")
+    for name, value in (("return_lse", return_lse), ("deterministic", deterministic)):
+        if not isinstance(value, bool):
+            raise TypeError(f"{name} must be a bool, got {value!r}")
     if not isinstance(policy, str):
         raise TypeError(f"policy must be a string, got {policy!r}")
-    if torch.is_grad_enabled():
-        for name, tensor in (("q", q), ("k", k), ("v", v)):
-            if getattr(tensor, "requires_grad", False):
-                raise NotImplementedError(
-                    f"attention_varlen has no gradients, and {name} requires grad: "
-                    f"call it under torch.no_grad(), or pass {name}.detach()"
-                )
-    arguments = (q, k, v, cu_seqlens_q, cu_seqlens_k, max_seqlen_q, max_seqlen_k, causal, softmax_scale, policy)
-    if torch.compiler.is_compiling():
-        from tilekernels.operators_varlen import attention_varlen as operator  # noqa: PLC0415
+    given = (q, k, v, cu_seqlens_q, cu_seqlens_k, max_seqlen_q, max_seqlen_k, causal)
+    if torch.compiler.is_compiling() or (
+        torch.is_grad_enabled() and any(getattr(x, "requires_grad", False) for x in (q, k, v))
+    ):
+        from tilekernels.operators_varlen import attention_varlen as operator  # noqa: PLC0415 - see `attention`
 
-        out, lse = operator(*arguments)
+        if not torch.compiler.is_compiling():  # the operator would wrap what it raises
+            _problem(*given)
+        out, lse = operator(*given, softmax_scale, policy)
     else:
-        out, lse = run_varlen(*arguments)
+        out, lse = run_varlen(*given, softmax_scale, policy)
     return (out, lse) if return_lse else out
 
 

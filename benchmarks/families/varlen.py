@@ -155,8 +155,9 @@ _SMALL = (
 )
 
 
-def _kernel(work: VarlenWorkload, policy: str, device: torch.device | str) -> tilekernels.VarlenKernel:
-    problem = tilekernels.VarlenProblem(
+def problem(work: VarlenWorkload) -> tilekernels.VarlenProblem:
+    """Return what the library's tile choice is asked about a workload."""
+    return tilekernels.VarlenProblem(
         sequences=len(work.rows),
         heads=work.heads,
         kv_heads=work.kv_heads,
@@ -167,7 +168,10 @@ def _kernel(work: VarlenWorkload, policy: str, device: torch.device | str) -> ti
         dtype=work.dtype,
         causal=work.causal,
     )
-    return tilekernels.varlen_kernel(problem, policy, device)
+
+
+def _kernel(work: VarlenWorkload, policy: str, device: torch.device | str) -> tilekernels.VarlenKernel:
+    return tilekernels.varlen_kernel(problem(work), policy, device)
 
 
 def _shipped(chip: tilekernels.Chip) -> Iterable[tilekernels.VarlenKernel]:

@@ -106,6 +106,7 @@ NAMES = ("q", "k", "v", "cu_seqlens_q", "cu_seqlens_k", "max_seqlen_q", "max_seq
         ),
         ({"max_seqlen_q": -1}, ValueError, "max_seqlen_q must be between 0 and"),
         ({"causal": None}, TypeError, "causal must be a bool, got None"),
+        ({"deterministic": 1}, TypeError, "deterministic must be a bool, got 1"),
         ({"return_lse": 1}, TypeError, "return_lse must be a bool, got 1"),
         ({"policy": 1}, TypeError, "policy must be a string, got 1"),
         ({"softmax_scale": 0}, ValueError, "softmax_scale must be above 0"),
@@ -118,12 +119,44 @@ def test_bad_arguments_are_named(changes: dict[str, Any], error: type[Exception]
         attention_varlen(**{**arguments, **changes})
 
 
-def test_gradients_are_refused_not_forgotten() -> None:
-    k = K.clone().requires_grad_()
-    with pytest.raises(NotImplementedError, match=r"attention_varlen has no gradients, and k requires grad"):
-        attention_varlen(Q, k, V, CU_Q, CU_K, MAX_Q, MAX_K)
-    with torch.no_grad():
-        attention_varlen(Q, k, V, CU_Q, CU_K, MAX_Q, MAX_K)
+@settings(max_examples=12, deadline=None, derandomize=True)
+@given(lengths.filter(bool), st.booleans())
+def test_packing_changes_no_gradient(pairs: list[tuple[int, int]], causal: bool) -> None:
+    """The suite holds the kernels against float64; here the gradient of the LSE, and whatever hypothesis thinks of."""
+    q, k, v, *rest = packed([rows for rows, _ in pairs], [keys for _, keys in pairs], heads=4, kv_heads=2)
+    leaves = [x.requires_grad_() for x in (q, k, v)]
+    results = attention_varlen(q, k, v, *rest, causal=causal, return_lse=True)
+    generator = torch.Generator().manual_seed(1)
+    grads = [torch.randn(x.shape, generator=generator) for x in results]
+    grads[1][~results[1].isfinite()] = 0  # a row that sees nothing has no LSE
+    mine = torch.autograd.grad(results, leaves, grads)
+    expected = torch.autograd.grad(one_by_one(q, k, v, *rest, causal=causal), leaves, grads, materialize_grads=True)
+    for own, other in zip(mine, expected, strict=True):
+        torch.testing.assert_close(own, other, rtol=0, atol=4e-6)
+
+
+def test_gradients_have_the_same_bits_every_time() -> None:
+    leaves = [x.clone().requires_grad_() for x in (Q, K, V)]
+
+    def gradients() -> tuple[torch.Tensor, ...]:
+        out = attention_varlen(*leaves, CU_Q, CU_K, MAX_Q, MAX_K, causal=True, deterministic=True)
+        return torch.autograd.grad(out.square().sum(), leaves)
+
+    first = gradients()
+    for _ in range(49):
+        assert all(torch.equal(x, y) for x, y in zip(gradients(), first, strict=True))
+
+
+def test_the_gradient_of_another_sequence_does_not_matter() -> None:
+    q, k, v, cu_q, cu_k, max_q, max_k = packed([5, 33, 20], [9, 40, 31])
+    leaves = [x.requires_grad_() for x in (q, k, v)]
+    out = attention_varlen(*leaves, cu_q, cu_k, max_q, max_k, causal=True)
+    grad = torch.randn_like(out)
+    expected = torch.autograd.grad(out, leaves, grad, retain_graph=True)
+    grad[:5], grad[38:] = 1e6, -1e6
+    changed = torch.autograd.grad(out, leaves, grad)
+    for x, y, part in zip(changed, expected, (slice(5, 38), slice(9, 49), slice(9, 49)), strict=True):
+        assert torch.equal(x[part], y[part])
 
 
 def test_the_operator_is_what_torch_asks_for() -> None:
@@ -131,6 +164,8 @@ def test_the_operator_is_what_torch_asks_for() -> None:
 
     arguments = (Q, K, V, CU_Q, CU_K, MAX_Q, MAX_K, True, None, "adaptive")
     torch.library.opcheck(operator, arguments, test_utils=("test_schema", "test_faketensor"))
+    leaves = [x.clone().requires_grad_() for x in (Q, K, V)]
+    torch.library.opcheck(operator, (*leaves, *arguments[3:]), test_utils=("test_autograd_registration",))
 
 
 def test_torch_compile_traces_it() -> None:
@@ -140,6 +175,10 @@ def test_torch_compile_traces_it() -> None:
 
     arguments = (Q, K, V, CU_Q, CU_K, MAX_Q, MAX_K)
     assert torch.equal(twice(*arguments), 2 * attention_varlen(*arguments, causal=True))
+    q = Q.clone().requires_grad_()
+    (grad,) = torch.autograd.grad(twice(q, *arguments[1:]).sum(), q)
+    (expected,) = torch.autograd.grad(2 * attention_varlen(q, *arguments[1:], causal=True).sum(), q)
+    assert torch.equal(grad, expected)
 
 
 @pytest.mark.gpu
@@ -152,6 +191,22 @@ class TestOnAGpu:
             expected_out, expected_lse = one_by_one(*arguments, causal=causal)
             torch.testing.assert_close(out, expected_out, rtol=0, atol=2e-2)
             torch.testing.assert_close(lse, expected_lse, rtol=0, atol=1e-4)
+
+    def test_packing_changes_gradients_little(self) -> None:
+        q, k, v, *rest = packed(
+            [5, 0, 131, 64, 1, 200], [300, 7, 131, 0, 64, 129], heads=7, head_dim=128, device="cuda"
+        )
+        leaves = [x.requires_grad_() for x in (q, k, v)]
+        for causal in (False, True):
+            out, lse = attention_varlen(*leaves, *rest, causal=causal, return_lse=True)
+            grads = torch.randn_like(out), torch.randn_like(lse).masked_fill(~lse.isfinite(), 0)
+            mine = torch.autograd.grad((out, lse), leaves, grads, retain_graph=True)
+            expected = torch.autograd.grad(one_by_one(*leaves, *rest, causal=causal), leaves, grads)
+            for own, other in zip(mine, expected, strict=True):
+                torch.testing.assert_close(own, other, rtol=2e-2, atol=6e-2)
+            for _ in range(20):
+                again = torch.autograd.grad((out, lse), leaves, grads, retain_graph=True)
+                assert all(torch.equal(x, y) for x, y in zip(again, mine, strict=True))
 
     def test_nothing_waits_and_a_graph_takes_new_lengths(self) -> None:
         arguments = packed([50, 30, 48], [50, 30, 48], head_dim=128, device="cuda")
