@@ -30,6 +30,17 @@ def kept(case=HOSTILE_CASE):
                 "failed": failed,
             }
         )
+    numbers = {case: {HOSTILE: 128.0, "vgprs": 64.0}}
+    found += [
+        {"kind": "figures", "commit": sha * 8, "chip": HOSTILE, "source": "isa", "toolchain": "t", "created": "2026-02-01",
+         "cases": {case: {name: value + at for name, value in numbers[case].items()}}}
+        for at, sha in enumerate("ab")
+    ]  # fmt: skip
+    found.append(
+        {"kind": "run", "run": HOSTILE, "environment": "e1", "card": HOSTILE, "created": "2026-02-01", "base_commit": None,
+         "head_commit": None, "controls": 2, "shift": 0.001, "worst": 0.002, "scatter": 1.5, "bias": 0.001, "pairs": 64,
+         "disturbed": 3, "seconds": 60.0}
+    )  # fmt: skip
     for environment, base, head, ratio in (("e1", "x", "y", 0.05), ("e2", "y", "z", 0.03)):
         found += [
             {"kind": "environment", "fingerprint": environment, "described": {"device": {"name": environment + HOSTILE}}},
@@ -38,6 +49,7 @@ def kept(case=HOSTILE_CASE):
                 "base_commit": None, "head_commit": None, "log_ratio": ratio, "error": 0.001, "freedom": 3.0, "replicates": 2,
                 "pairs": 32, "base_seconds": 1e-4, "head_seconds": 1.05e-4, "environment": environment, "card": HOSTILE,
                 "created": "2026-02-01", "run": HOSTILE, "cause": [HOSTILE],
+                "figures": {"base": {HOSTILE: 1.0}, "head": {HOSTILE: 2.0}},
             },
         ]  # fmt: skip
     return found

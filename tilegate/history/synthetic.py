@@ -5,11 +5,11 @@ from __future__ import annotations
 import hashlib
 import math
 import random
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 
-from tilegate.history.records import Commit, Comparison, Environment, Event, Record, Versions
+from tilegate.history.records import Commit, Comparison, Environment, Event, Figures, Record, Run, Versions
 from tilegate.history.view import version_of
 
 DEVICE = "synthetic device (nothing was measured)"
@@ -90,6 +90,8 @@ def records(size: Size, seed: int = 0) -> Iterator[Record]:
             },
             failed={},
         )
+    yield from _figures(names, changes, (shas, dates), seed)
+    yield from _runs(dates, seed)
     for case in range(size.cases):
         yield from _comparisons(size, names[case], changes[case], (shas, dates), rng, slower=case in slower)
 
@@ -99,6 +101,36 @@ def _changes(size: Size, case: int, rng: random.Random) -> list[int]:
     wanted = size.busy_versions if case < size.busy else size.versions
     later = rng.sample(range(1, size.commits), min(wanted, size.commits) - 1)
     return [0, *sorted(later)]
+
+
+def _figures(
+    names: list[str], changes: Mapping[int, list[int]], when: tuple[list[str], list[datetime]], seed: int
+) -> Iterator[Figures]:
+    """What a compiler might say, of each commit that changes code."""
+    rng = random.Random(f"figures {seed}")  # noqa: S311
+    shas, dates = when
+    for number in sorted({place for places in changes.values() for place in places}):
+        cases = {
+            names[case]: {"vgprs": 8.0 * rng.randint(10, 30), "lds": 1024.0 * rng.choice((16, 32, 48))}
+            for case, places in changes.items()
+            if number in places
+        }
+        yield Figures(
+            kind="figures", commit=shas[number], chip="gfx942", source="isa", toolchain="synthetic",
+            created=dates[number].isoformat(), cases=cases,
+        )  # fmt: skip
+
+
+def _runs(dates: list[datetime], seed: int) -> Iterator[Run]:
+    """How fit a machine might have been, once a day."""
+    rng = random.Random(f"runs {seed}")  # noqa: S311
+    for number, date in enumerate(dates[::6]):
+        yield Run(
+            kind="run", run=f"day-{number}", environment="synthetic", card=rng.choice(("card-1", "card-2")),
+            created=date.isoformat(), base_commit=None, head_commit=None, controls=4, shift=rng.gauss(0, 0.0005),
+            worst=rng.gauss(0, 0.001), scatter=abs(rng.gauss(1, 0.15)), bias=abs(rng.gauss(0.001, 0.0002)), pairs=512,
+            disturbed=rng.randrange(8), seconds=600.0,
+        )  # fmt: skip
 
 
 def _index(changes: list[int], commit: int) -> int:

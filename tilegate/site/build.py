@@ -72,7 +72,7 @@ def build(
     for name, block in overview.commit_blocks(history):
         output.script(name, block)
     shards, keys = _shards(output, history, environments)
-    noise = machine.figures([each.case for each in standings], environments)
+    noise = machine.figures([each.case for each in standings], history.runs, environments)
     output.script("machine", machine.packed(noise))
     content = overview.content(history, standings, entries, environments, base)
     content |= {"title": title, "shards": shards, "repository": repository if repository.startswith("https://") else ""}

@@ -6,6 +6,7 @@ import datetime
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from tilegate.history.records import Comparison
 from tilegate.history.view import Case, Segment
 from tilegate.site.output import floats, short
 
@@ -48,6 +49,8 @@ def columns(case: Case, environments: Mapping[str, int]) -> dict[str, Any]:
         content["failed"] = _failures(case.failed)
     if case.work:
         content["work"] = {key: value for key, value in case.work.items() if key in ("flops", "bytes", "shape")}
+    if case.figures:
+        content["figures"] = _figures(case, numbers)
     if case.observations:
         flat = [(place, each) for place, found in case.observations.items() for each in found]
         content["observed"] = {
@@ -90,8 +93,33 @@ def _segment(segment: Segment, numbers: dict[str, int], environments: Mapping[st
             "error": floats(edge.contrast.error for edge in segment.edges),
             "freedom": floats(record["freedom"] for record in records),
             "flagged": floats(edge.flagged for edge in segment.edges),
+            "figures": {str(at): found for at, record in enumerate(records) if (found := _different(record))},
             "causes": {str(at): record["cause"] for at, record in enumerate(records) if record.get("cause")},
         },
+    }
+
+
+def _figures(case: Case, numbers: Mapping[str, int]) -> dict[str, dict[str, list[list[float]]]]:
+    """By chip and source ("gfx942 isa"), then by figure: [code versions, values]. The newest word on a version counts."""
+    known: dict[str, dict[str, dict[int, float]]] = {}
+    for place, found in sorted(case.figures.items()):
+        version = case.versions[place]
+        for chip, stated in found.items() if version is not None else ():
+            for name, value in stated.items():
+                known.setdefault(chip, {}).setdefault(name, {})[numbers[str(version)]] = value
+    return {
+        chip: {name: [list(values), list(values.values())] for name, values in sorted(named.items())}
+        for chip, named in sorted(known.items())
+    }
+
+
+def _different(record: Comparison) -> dict[str, list[float | None]]:
+    """What the suite says of the compiled code, where base and head differ: [base, head] by figure."""
+    base, head = (record.get("figures", {}).get(side, {}) for side in ("base", "head"))
+    return {
+        name: [base.get(name), head.get(name)]
+        for name in sorted(base.keys() | head.keys())
+        if base.get(name) != head.get(name)
     }
 
 

@@ -7,6 +7,7 @@ import statistics
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from tilegate.history.records import Run
 from tilegate.history.view import Case
 from tilegate.site.cases import seconds_of
 from tilegate.site.output import floats
@@ -14,7 +15,7 @@ from tilegate.site.output import floats
 WEEK = 7 * 24 * 3600
 
 
-def figures(cases: Sequence[Case], environments: Mapping[str, int]) -> dict[str, Any]:
+def figures(cases: Sequence[Case], runs: Sequence[Run], environments: Mapping[str, int]) -> dict[str, Any]:
     """Return what the page on noise shows, as plain numbers; None: not known.
 
     Returns:
@@ -22,7 +23,7 @@ def figures(cases: Sequence[Case], environments: Mapping[str, int]) -> dict[str,
         between cards, how many comparisons were left out because others contradict them. `weeks`: for each environment, week
         by week, how many comparisons there were, their median error, how many were left out, and the scatter factor: the root
         mean square of the residuals in standard errors, over comparisons that others check. It is 1 where the errors that are
-        stated are the errors that are made.
+        stated are the errors that are made. `runs`: for each environment the health of each gate, as its record has it.
     """
     weeks: dict[int, dict[int, _Week]] = {}
     for case in cases:
@@ -48,19 +49,39 @@ def figures(cases: Sequence[Case], environments: Mapping[str, int]) -> dict[str,
             "flagged": [sum(len(s.network.flagged) for s in case.segments) for case in cases],
         },
         "weeks": {str(environment): _columns(found) for environment, found in sorted(weeks.items())},
+        "runs": _runs(runs, environments),
     }
+
+
+_HEALTH = ("shift", "worst", "scatter", "bias")
+_COUNTS = ("controls", "pairs", "disturbed")
+
+
+def _runs(runs: Sequence[Run], environments: Mapping[str, int]) -> dict[str, dict[str, list[Any]]]:
+    made: dict[str, dict[str, list[Any]]] = {}
+    for run in runs:
+        created = seconds_of(run["created"])
+        if created is None or run["environment"] not in environments:
+            continue
+        columns = made.setdefault(str(environments[run["environment"]]), {})
+        for key, value in {"created": created, **{key: run[key] for key in (*_HEALTH, *_COUNTS)}}.items():  # type: ignore[literal-required]
+            columns.setdefault(key, []).append(value)
+    return made
 
 
 def packed(found: Mapping[str, Any]) -> dict[str, Any]:
     """Return the same in columns for the page: fractions as Float32."""
 
     def columns(each: Mapping[str, Any]) -> dict[str, Any]:
-        return {
-            key: floats(values) if key in ("error", "pairs", "spread", "scatter") else values
-            for key, values in each.items()
-        }
+        return {key: floats(values) if key in _FRACTIONS else values for key, values in each.items()}
 
-    return {"cases": columns(found["cases"]), "weeks": {name: columns(week) for name, week in found["weeks"].items()}}
+    return {
+        "cases": columns(found["cases"]),
+        **{part: {name: columns(each) for name, each in found[part].items()} for part in ("weeks", "runs")},
+    }
+
+
+_FRACTIONS = ("error", "spread", *_HEALTH)
 
 
 class _Week:

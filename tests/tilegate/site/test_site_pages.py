@@ -250,3 +250,21 @@ def test_environments_have_a_seam_with_their_differences(opened, hostile_site):
     page.locator("button.seam").click()
     page.get_by_role("heading", name="Another environment begins here").wait_for()
     assert "device.name" in page.locator("#detail").inner_text()
+
+
+def test_figures_of_the_code_stand_below_on_the_same_commits(opened, site, history, until):
+    case = history.cases[worst(history).affected[0].case]
+    page = opened(site).go(f"#/case/{short(case.id)}?mark={worst(history).first_bad}")
+    assert page.locator(".under canvas").count() == 1
+    assert "gfx942 isa" in page.locator("#detail").inner_text()
+    page.locator("#figure").select_option("gfx942 isa lds")
+    until(page, "location.hash.includes('figure=gfx942+isa+lds')")
+    until(page, "document.querySelector('.under-title').textContent === 'gfx942 isa lds'")
+
+
+def test_the_machine_page_shows_controls_bias_and_scatter(opened, site):
+    page = opened(site).go("#/machine")
+    shown = page.locator("main").inner_text()
+    for title in ("Scatter factor of the controls", "Shift of the controls", "Bias between replicates"):
+        assert title in shown
+    assert page.locator(".chart canvas").count() == 4

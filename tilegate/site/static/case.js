@@ -21,6 +21,8 @@
       lines.push({ name: Tilegate.caseName(beside), history: other, parts: Tilegate.drawn(other, base) });
     }
 
+    const figures = figuresOf(history);
+    const shownFigure = figures.includes(state.figure) ? state.figure : (figures.find((each) => / vgprs$/.test(each)) ?? figures[0]);
     const kernel = Tilegate.overview.kernels[Tilegate.overview.cases.kernel[at]];
     page.append(
       h("p.crumbs", null, h("a", { href: "#/today" }, "Today"), " / ", h("span", { title: kernel }, kernel)),
@@ -50,6 +52,7 @@
         axis,
         marks: changes.map((change) => ({ ...change, state: contradicted(history, change) ? "contradicted" : change.state })),
         seams,
+        below: figureBelow(history, shownFigure),
         onmark: (place, seam) => Tilegate.go({ mark: place, seam: seam ? 1 : null }),
         onrange: (range) => Tilegate.go({ from: range?.[0] ?? null, to: range?.[1] ?? null }),
       });
@@ -67,6 +70,9 @@
                 h("select", { id: "beside", onchange: (event) => Tilegate.go({ beside: event.target.value || null, unit: event.target.value && unitName === "change" ? "time" : state.unit }) }, h("option", { value: "" }, "nothing"), besides.map((other) => h("option", { value: Tilegate.overview.cases.id[other], selected: other === beside }, Tilegate.caseName(other)))),
               )
             : null,
+          figures.length
+            ? h("label.choices", null, h("span.muted", null, "Below"), h("select", { id: "figure", onchange: (event) => Tilegate.go({ figure: event.target.value }) }, figures.map((each) => h("option", { value: each, selected: each === shownFigure }, each))))
+            : null,
         ),
         plot.element,
         h("p.hint.muted", null, lines.length > 1 ? `Solid: ${lines[0].name}. Dashed: ${lines[1].name}. ` : "", unitName === "change" ? `Against ${parts.length && parts[parts.length - 1].reference === Tilegate.versionAt(history, base) ? nameAt(commits, base) : "the first measured code"}; the band is its 95 % interval. ` : "The band is the 95 % interval of the change. ", "Drag to zoom, double-click for everything; \u2190 \u2192 from change to change."),
@@ -74,7 +80,7 @@
       handle.ready = () => plot.ready(asPlace(state.from), asPlace(state.to), shownMark(state));
       handle.close = plot.close;
       handle.recolour = plot.recolour;
-      const keys = ["unit", "axis", "beside", "base"];
+      const keys = ["unit", "axis", "beside", "base", "figure"];
       const before = keys.map((key) => state[key] ?? "").join("|");
       handle.update = (next) => {
         if (keys.map((key) => next[key] ?? "").join("|") !== before) {
@@ -90,6 +96,42 @@
     page.append(detail, changeTable(changes, history, commits), h("details", null, h("summary", null, "Environments"), environments(history)), h("p.muted", null, h("a", { href: `json/cases/${id}.json` }, "JSON")));
     drawDetail(state);
     return handle;
+  };
+
+  /** Everything that compiler or emulator say of a case's code: "gfx942 isa vgprs". */
+  const figuresOf = (history) => Object.entries(history.figures ?? {}).flatMap(([chip, named]) => Object.keys(named).map((name) => `${chip} ${name}`));
+
+  /** One of them on the same commits: {label, column(count)}. */
+  const figureBelow = (history, wanted) => {
+    for (const [chip, named] of Object.entries(history.figures ?? {})) {
+      for (const [name, [versions, values]] of Object.entries(named)) {
+        if (`${chip} ${name}` !== wanted) continue;
+        const known = new Map(versions.map((version, at) => [version, values[at]]));
+        const column = (count) => {
+          const found = new Array(count).fill(null);
+          history.start.forEach((begin, run) => found.fill(known.get(history.code[run]) ?? null, begin, history.start[run + 1] ?? count));
+          return found;
+        };
+        return { label: wanted, column };
+      }
+    }
+    return null;
+  };
+
+  /** Figures of the compiled code that differ between two versions: what a comparison stated, and what the compiler said. */
+  const differences = (history, change, found) => {
+    const rows = new Map();
+    for (const { segment, e, base, head } of found) {
+      if (base !== change.before || head !== change.version) continue;
+      for (const [name, [before, after]] of Object.entries(segment.edges.figures[e] ?? {})) rows.set(name, [name, before, after]);
+    }
+    for (const [chip, named] of Object.entries(history.figures ?? {})) {
+      for (const [name, [versions, values]] of Object.entries(named)) {
+        const [before, after] = [change.before, change.version].map((version) => values[versions.indexOf(version)]);
+        if (before !== undefined && after !== undefined && before !== after) rows.set(`${chip} ${name}`, [`${chip} ${name}`, before, after]);
+      }
+    }
+    return [...rows.values()];
   };
 
   const asPlace = (text) => (text === undefined || !Number.isFinite(Number(text)) ? undefined : Number(text));
@@ -180,6 +222,7 @@
     const bad = commits.hash[change.place].slice(0, 12);
     const found = comparisonsOf(history, change);
     const causes = found.filter(({ direct }) => direct).flatMap(({ segment, e }) => segment.edges.causes[e] ?? []);
+    const numbers = differences(history, change, found);
     const versionName = (version) => {
       const place = firstPlace(history, version);
       return place < 0 ? h("span.muted", null, "code outside the branch") : h("span", null, Tilegate.commitLink(commits.hash[place]), Tilegate.releaseAt(place) ? h("span.tag", null, Tilegate.releaseAt(place)) : null);
@@ -189,7 +232,9 @@
       h("p", null, Tilegate.commitLine(Tilegate.commitAt(commits, change.place), change.place)),
       h("p.muted", null, change.place - change.good === 1 ? ["The code before it: ", Tilegate.commitLine(Tilegate.commitAt(commits, change.good), change.good)] : ["The last commit whose older code is known: ", Tilegate.commitLine(Tilegate.commitAt(commits, change.good), change.good), ` (${format.plural(change.place - change.good, "commit")} before)`]),
       change.contrast ? h("p", null, "95 %: ", h("b", null, format.interval(change.contrast.low, change.contrast.high)), `, from all comparisons together.`) : h("p", null, "Its code changed here, and nothing compares the two yet."),
-      causes.length ? h("div.cause", null, h("h3", null, "What changed in the code"), h("ul", null, [...new Set(causes)].map((line) => h("li", null, line)))) : h("p.muted", null, "What changed in the compiled code was not recorded."),
+      causes.length || numbers.length ? h("h3", null, "What changed in the code") : h("p.muted", null, "What changed in the compiled code was not recorded."),
+      causes.length ? h("ul", null, [...new Set(causes)].map((line) => h("li", null, line))) : null,
+      numbers.length ? Tilegate.table([{ title: "figure", head: true, cell: ([name]) => name }, { title: "before", numeric: true, cell: ([, before]) => String(before ?? "\u2013") }, { title: "after", numeric: true, cell: ([, , after]) => String(after ?? "\u2013") }], numbers, { caption: "Figures of the compiled code" }) : null,
       h("h3", null, "Comparisons of this code"),
       Tilegate.table(
         [

@@ -82,7 +82,7 @@
   };
 
   /** A plot of a case: {element, update(state), select(place), close()}. */
-  Tilegate.casePlot = ({ lines, commits, unit, axis, marks, seams, onmark, onrange }) => {
+  Tilegate.casePlot = ({ lines, commits, unit, axis, marks, seams, below, onmark, onrange }) => {
     const count = commits.hash.length;
     const x = axis === "time" ? times(commits.date) : Array.from({ length: count }, (_, at) => at);
     const data = [x];
@@ -117,11 +117,13 @@
     const tip = h("div.tip", { hidden: true });
     const layer = h("div.marks");
     const strip = h("div.strip", { "aria-hidden": "true" });
-    const element = h("div.plots", null, holder, strip);
+    const under = h("div.under", { role: "img", "aria-label": below ? `${below.label} by commit` : null });
+    const element = h("div.plots", null, holder, below ? [h("p.under-title.muted", null, below.label), under] : null, strip);
     let range = [0, count - 1];
     let selected = null;
     let plot = null;
     let overview = null;
+    let lower = null;
     let quiet = false;
 
     const xOf = (place) => x[Math.max(0, Math.min(count - 1, Math.round(place)))];
@@ -291,6 +293,7 @@
       range = count < 3 ? [0, count - 1] : clamp(from, to);
       quiet = true;
       plot.setScale("x", window_());
+      lower?.setScale("x", window_());
       quiet = false;
       mirror();
       if (settled) onrange(range[0] === 0 && range[1] === count - 1 ? null : range);
@@ -306,6 +309,7 @@
     const create = () => {
       plot?.destroy();
       overview?.destroy();
+      lower?.destroy();
       buttons.clear();
       layer.replaceChildren();
       plot = new uPlot(
@@ -338,6 +342,22 @@
       plot.over.addEventListener("dblclick", () => zoom(0, count - 1));
       plot.over.addEventListener("mouseleave", () => (tip.hidden = true));
       plot.over.addEventListener("wheel", wheel, { passive: false });
+      if (below) {
+        lower = new uPlot(
+          {
+            width: size().width,
+            height: 96,
+            padding: [6, 12, 0, 4],
+            legend: { show: false },
+            cursor: { drag: { x: false }, y: false },
+            scales: { x: { time: axis === "time", range: () => [window_().min, window_().max] }, y: { range: (u, low, high) => (low === null ? [0, 1] : low === high ? [low - 1, high + 1] : [low - (high - low) * 0.15, high + (high - low) * 0.15]) } },
+            axes: [{ ...axisStyle(), values: () => [], size: 8 }, { ...axisStyle(), size: 74, space: 24 }],
+            series: [{}, { stroke: () => Tilegate.css("--muted"), width: 2, paths: uPlot.paths.stepped({ align: 1 }), points: { show: false } }],
+          },
+          [x, below.column(count)],
+          under,
+        );
+      }
       const first = lines[0].parts.length;
       overview = new uPlot(
         {
@@ -410,6 +430,7 @@
       if (!plot || Math.abs(plot.width - size().width) < 2) return;
       plot.setSize(size());
       overview.setSize({ width: size().width, height: 54 });
+      lower?.setSize({ width: size().width, height: 96 });
       mirror();
     });
 
@@ -433,6 +454,7 @@
         watcher.disconnect();
         plot?.destroy();
         overview?.destroy();
+        lower?.destroy();
       },
     };
   };
