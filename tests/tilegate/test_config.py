@@ -137,3 +137,18 @@ def test_overrides_survive_the_samples_file():
     loaded = load(OVERRIDES)
     assert config.from_dict(json.loads(json.dumps(config.to_dict(loaded)))) == loaded
     hash(loaded)
+
+
+def test_sizes_follow_a_promise_unless_they_are_set():
+    finer = config.from_dict({"package": "a", "suite": "b", "promise": 0.01})
+    assert (finer.regression, finer.screen_pairs, finer.max_replicates) == (pytest.approx(0.006), 16, 16)
+    assert config.from_dict({"package": "a", "suite": "b", "promise": 0.01, "regression": 0.005}).regression == 0.005
+    usual = config.from_dict({"package": "a", "suite": "b", "promise": 0.03})
+    assert all(
+        getattr(usual, key) == pytest.approx(getattr(config.GateConfig("a", "b"), key))
+        for key in ("tolerated", "regression", "replicate_regression", "screen", "screen_pairs", "max_replicates")
+    )
+    own = config.from_dict({"package": "a", "suite": "b", "overrides": [{"cases": "x*", "promise": 0.01}]})
+    assert own.for_case("xy").regression == pytest.approx(0.006)
+    assert own.for_case("y").regression == 0.018
+    assert config.from_dict(config.to_dict(own)) == own

@@ -32,6 +32,7 @@ from tilegate.measuring import (
     git,
     inspection,
     itself,
+    observation,
     probing,
     rounds,
     samples,
@@ -369,12 +370,15 @@ def _measure(
         with WorkerPool(workspaces, logs, comparison.config, label="inspect") as pool:
             if not record.cases:
                 inspection.inspect(pool, record, comparison.pattern, reporter)
+            timed = any(case["replicates"] for case in record.cases.values())
+            if "base" in workspaces and not comparison.same_package and not timed:
+                observation.observe(pool, record, comparison.config, reporter)
             if comparison.emulated and "emulation" not in record.document:
                 limit = comparison.config.emulate_seconds
                 with record.timed("emulate"):
                     gating.enter(record, workspaces, comparison.emulated, logs=logs, reporter=reporter, seconds=limit)
             inspection.check(pool, record, comparison.config, reporter, referee)
-            if referee is not None and not any(case["replicates"] for case in record.cases.values()):
+            if referee is not None and not timed:
                 everything = comparison.pattern is None
                 probing.probe(pool, record, comparison.config, reporter, referee, everything=everything)
         timing = rounds.Timing(record, comparison.config, comparison.target, workspaces, logs, reporter, budget)

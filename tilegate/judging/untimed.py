@@ -10,7 +10,7 @@ import numpy as np
 from tilegate.config import GateConfig
 from tilegate.judging.measured import impossible
 from tilegate.protocol import is_call
-from tilegate.schemas.samples import Case, FailureKind, SideName
+from tilegate.schemas.samples import Case, FailureKind, SideName, same_code
 from tilegate.schemas.verdict import CaseVerdict, Entry, EntryFailure, Numbers, Obstacle
 
 NO_NUMBERS: Numbers = {
@@ -97,8 +97,7 @@ def _only_at_the_head(case: Case, floor: float) -> Entry:
 
 
 def _by_identity(case: Case) -> Entry | None:
-    base, head = case["base"], case["head"]
-    same = base["identity"] is not None and base["identity"] == head["identity"]
+    head, same = case["head"], same_code(case)
     flaw: str | None = None
     obstacle: Obstacle = "samples"
     if case["role"] != "gated" and not same:

@@ -112,6 +112,10 @@ def _is_time(seconds: object) -> bool:
     return isinstance(seconds, float) and math.isfinite(seconds) and MIN_SECONDS <= seconds <= MAX_SECONDS
 
 
+def _are_texts(answer: object) -> bool:
+    return isinstance(answer, list) and all(isinstance(text, str) for text in answer)
+
+
 def _is_delivery(answer: object) -> bool:
     match answer:
         case {"launch": int(launch), "set": int(which), "sets": int(sets), "light": list(light), **rest}:
@@ -125,8 +129,9 @@ _EXPECTED: Mapping[str, Callable[[object], bool]] = {
     "setup": lambda answer: isinstance(answer, bool),
     "check": lambda answer: isinstance(answer, bool),
     "deliver": _is_delivery,
+    "observe": lambda answer: answer is None or _are_texts(answer),
     "probe": lambda answer: isinstance(answer, bool),
-    "unlisted": lambda answer: isinstance(answer, list) and all(isinstance(name, str) for name in answer),
+    "unlisted": _are_texts,
     "record": lambda answer: type(answer) is int and 1 <= answer <= MOST_RECORDED,
     "measure": _are_times,
     "state": lambda answer: isinstance(answer, dict),

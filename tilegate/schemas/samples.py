@@ -63,6 +63,7 @@ class Side(TypedDict):
     identity: str | None
     resources: dict[str, Any] | None
     checked: bool
+    observed: NotRequired[str]
     host_state: list[dict[str, Any]]
 
 
@@ -257,3 +258,12 @@ class Samples(Described):
     stages: NotRequired[dict[str, float]]
     emulation: NotRequired[dict[str, EmulatedChip]]
     cases: dict[str, Case]
+
+
+def same_code(case: Case) -> bool:
+    """Return whether a case has the same generated code at both commits, and a launch that does the same as far as it is seen."""
+    base, head = case["base"], case["head"]
+    seen = base.get("observed"), head.get("observed")
+    return (
+        base["identity"] is not None and base["identity"] == head["identity"] and (None in seen or seen[0] == seen[1])
+    )

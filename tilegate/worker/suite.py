@@ -36,6 +36,7 @@ from tilegate.protocol.origin import ROOT_VARIABLE
 from tilegate.worker import arrays, imports
 from tilegate.worker.cases import Case, cases_of, stated_work, unlisted
 from tilegate.worker.looks import Drawn, Looks
+from tilegate.worker.observing import observe
 from tilegate.worker.placement import Placement
 from tilegate.worker.seals import Seals
 
@@ -192,6 +193,11 @@ class Side:
         """Launch `count` times, untimed: for a profiler."""
         for _ in range(count):
             self._launch()
+
+    def observe(self) -> list[str] | None:
+        """Return what one launch of the case that is set up does, a line for each thing; None if that is not to be seen."""
+        self._launch()
+        return observe(self._launch, selection().target, (self._package, self._suite))
 
     def check(self) -> bool:
         """Check the result of the case that is set up; False if the suite has no check for it."""

@@ -462,3 +462,13 @@ def _is_gone(process: int) -> bool:
         return Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[0] == "Z"
     except (FileNotFoundError, ProcessLookupError):
         return True
+
+
+def test_a_launch_that_does_more_with_the_same_code_is_timed(toy):
+    toy.replace(KERNELS, r"^        out\[0\] = np\.add", "        values.copy()\n        out[0] = np.add")
+    toy.commit("Copy")
+    outcome = toy.gate("base", "HEAD", "-b", "Total")
+    assert outcome.status == 0, outcome
+    assert "a launch does other things: calls ndarray.ndarray.copy" in outcome.err
+    assert {case["role"] for case in toy.samples()["cases"].values()} == {"gated"}
+    assert {entry["verdict"] for entry in outcome.verdict["cases"].values()} == {"pass"}

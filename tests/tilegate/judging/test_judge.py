@@ -615,3 +615,14 @@ def test_an_improvement_beyond_what_16_bit_numbers_allow_is_one_to_look_at():
     cases = verdict_on({"fast": fast, "fair": fair, **still}, environment=h200)["cases"]
     assert cases["fast"]["striking"] == "roofline"
     assert "striking" not in cases["fair"]
+
+
+@pytest.mark.parametrize(("noise", "most"), [(0.0005, 0.01), (0.003, 0.01), (0.2, None)])
+def test_each_case_says_what_it_could_have_promised(noise, most):
+    verdict = verdict_on({"a": case(noise=noise, seconds=1e-3), **still})
+    possible = verdict["cases"]["a"]["could_promise"]
+    if most is None:
+        assert possible > 0.03
+    else:
+        assert 0.001 < possible <= most
+    assert verdict_on({"a": case(head=failing()), **still})["cases"]["a"]["could_promise"] is None
