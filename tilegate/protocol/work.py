@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-KINDS = ("flops", "bytes")
+KINDS = ("flops", "bytes", "tokens")
 LONGEST_SHAPE = 40  # characters
 _MOST = 1e30  # beyond what any launch does, and well within JSON
 
@@ -11,8 +11,8 @@ def verified_work(stated: object) -> dict[str, float | str]:
     """Return what a suite's `work` said, if it makes sense.
 
     Args:
-        stated: ``{"flops": floating-point operations, "bytes": read and written at least once, "shape": in a few words}``;
-            at least one of the first two.
+        stated: ``{"flops": floating-point operations, "bytes": read and written at least once, "tokens": that a
+            server gets done, "shape": in a few words}``; at least one of the first three.
 
     Raises:
         ValueError: anything else, a number that is not above 0 and at most 1e30, or a shape that is no printable text of

@@ -116,6 +116,7 @@ class Work(TypedDict, total=False):
 
     flops: float
     bytes: float
+    tokens: float
     shape: str
 
 

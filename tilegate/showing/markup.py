@@ -77,9 +77,11 @@ def change(ratio: float | None) -> str:
 
 
 def rate(work: Work | None, seconds: float | None) -> str:
-    """Return operations a second, or bytes a second for work that states none."""
+    """Return tokens a second, or else operations, or else bytes: the first that the work states."""
     if not work or seconds is None:
         return "-"
+    if "tokens" in work:
+        return f"{work['tokens'] / seconds:.4g} tokens/s"
     if "flops" in work:
         return f"{work['flops'] / seconds / 1e12:.4g} TFLOP/s"
     return f"{work['bytes'] / seconds / 1e9:.4g} GB/s" if "bytes" in work else "-"
