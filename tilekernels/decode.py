@@ -265,22 +265,35 @@ def fewest_steps(tiles: int, groups: int, room: int) -> int:
 
 
 def workgroups_per_unit(problem: DecodeProblem, chip: Chip, tile: DecodeTile) -> int:
-    """Workgroups that a compute unit holds, by its LDS and at most two waves a SIMD (warps a scheduler, of four)."""
+    """Workgroups that a compute unit holds: by its LDS, and by registers.
+
+    On AMD those are counted as in `policy.register_estimate`, with the next K: two waves a SIMD at 64x64 and one at 16x64, head
+    dimension 128, which is what the compiler gives (docs/isa-tiles.md). On NVIDIA two warps a scheduler are assumed.
+    """
     if chip.kind == "cpu":
         return 1
     by_lds = chip.lds_bytes_per_cu // shared_bytes(tile, problem.head_dim, problem.dtype, chip)
-    by_waves = 8 * chip.wavefront // tile.threads
-    return max(1, min(by_lds, by_waves))
+    waves = 2
+    if chip.kind == "hip":
+        packed = 4 // DTYPES[problem.dtype]
+        values = tile.block_m * (tile.block_n + problem.head_dim + tile.block_n // packed)
+        values += (tile.block_m + 2 * tile.block_n) * problem.head_dim // packed
+        waves = chip.registers_per_lane // (7 * -(-values // tile.threads) // 4 + 10)
+    return max(1, min(by_lds, 4 * waves * chip.wavefront // tile.threads))
 
 
 def shared_bytes(tile: DecodeTile, head_dim: int, dtype: str, chip: Chip) -> int:
     """Shared memory (LDS) of a workgroup at most, in bytes; on the CPU, its arrays on the stack."""
     size = DTYPES[dtype]
     q = tile.block_m * head_dim * size if tile.q_in == "shared" else 0
-    k_and_v = 2 * tile.block_n * head_dim * size
+    k_or_v = tile.block_n * head_dim * size
     if chip.kind == "cpu":
-        return q + k_and_v + tile.block_m * (tile.block_n * (4 + size) + head_dim * 4 + 20)
-    return q + k_and_v + (8 * tile.threads if chip.kind == "hip" else 0)
+        return q + 2 * k_or_v + tile.block_m * (tile.block_n * (4 + size) + head_dim * 4 + 24)
+    if chip.kind == "cuda":
+        return q + 2 * k_or_v
+    # On AMD K, V and the scratch of reductions share their memory, but where copies into LDS may be under way.
+    scratch = 4 * tile.threads
+    return q + (2 * k_or_v + 2 * scratch if chip.copies_into_lds else max(k_or_v, scratch))
 
 
 def fits(tile: DecodeTile, head_dim: int, dtype: str, chip: Chip) -> tuple[str, ...]:

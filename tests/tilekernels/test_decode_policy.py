@@ -55,6 +55,16 @@ def test_one_long_sequence_fills_most_of_the_chip_and_many_are_not_split(chip):
     assert decode.choose_splits(many, chip, tile) <= 3
 
 
+def test_room_is_what_the_compiled_code_leaves():
+    """As `tilegate isa` reads it from the kernels for the MI300X."""
+    small, large = decode.TILES["gfx942"]
+    work = problem(1, 4096)
+    assert [decode.workgroups_per_unit(work, MI300X, tile) for tile in (small, large)] == [4, 2]
+    assert {decode.shared_bytes(tile, 128, "bfloat16", MI300X) for tile in (small, large)} == {16384}
+    latent = mla.MlaProblem(1, 16, 1, 4096, 64, "bfloat16")
+    assert [mla.workgroups_per_unit(latent, MI300X, tile) for tile in mla.TILES["gfx942"]] == [3, 1]
+
+
 def test_the_fixed_policy_splits_as_often_whatever_the_problem():
     for work in (problem(1, 32768), problem(128, 1024)):
         for chip in (H200, MI300X):
