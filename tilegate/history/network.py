@@ -19,7 +19,7 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy import sparse, stats
+from scipy import sparse, special
 from scipy.sparse import linalg
 
 FALSE_FLAGS = 0.005
@@ -128,10 +128,10 @@ def interval(estimate: float, error: float, freedom: float = math.inf) -> Contra
     return Contrast(estimate, error, estimate - reach, estimate + reach)
 
 
-@functools.lru_cache(maxsize=1 << 14)  # scipy takes a millisecond for each
+@functools.lru_cache(maxsize=1 << 14)  # a history asks for few different ones, often
 def quantile(freedom: float) -> float:
     """Return how many standard errors an interval at `LEVEL` reaches to either side: Student's t."""
-    return float(stats.t.ppf((1 + LEVEL) / 2, freedom))
+    return float(special.stdtrit(freedom, (1 + LEVEL) / 2))  # scipy.stats has it, too, and takes a second to import
 
 
 def solve(versions: Sequence[str], edges: Iterable[Edge]) -> Network:
@@ -315,7 +315,7 @@ def _without_contradictions(
         if not checked.any():
             break
         freedoms = np.array([min(edge.freedom, _MOST_FREEDOM) for edge in kept])
-        chance = np.where(checked, 2 * stats.t.sf(np.abs(np.where(checked, off, 0.0)), freedoms), 1.0)
+        chance = np.where(checked, 2 * special.stdtr(freedoms, -np.abs(np.where(checked, off, 0.0))), 1.0)
         worst = int(np.argmin(chance))
         if chance[worst] * checked.sum() > FALSE_FLAGS:
             break

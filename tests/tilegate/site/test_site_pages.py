@@ -76,6 +76,7 @@ def test_a_mark_opens_its_comparisons_and_back_closes_them(until, opened, site, 
     shown = detail.inner_text()
     assert "32 pairs in 2 replicates" in shown
     assert f'tilegate repro "{entry.affected[0].case}" --base {history.commits[entry.last_good].sha[:12]}' in shown
+    assert "null" not in shown
     assert f"mark={entry.first_bad}" in page.url
     page.go_back()
     until(page, "document.getElementById('detail').children.length === 0")

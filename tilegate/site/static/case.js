@@ -41,7 +41,7 @@
       const key = `${place}${current.seam ?? ""}`;
       if (key === marked) return;
       marked = key;
-      detail.replaceChildren(...(current.seam ? seamDetail(seams.get(place), place, commits) : changeDetail(at, history, changes.find((change) => change.place === place), commits)));
+      detail.replaceChildren(...(current.seam ? seamDetail(seams.get(place), place, commits) : changeDetail(at, history, changes.find((change) => change.place === place), commits)).filter(Boolean));
     };
 
     if (Object.keys(units).length && (parts.length || history.observed)) {

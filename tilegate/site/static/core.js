@@ -174,5 +174,5 @@ Tilegate.shell = (text) => {
   return `'${text.replaceAll("'", "'\\''")}'`;
 };
 
-/** An expression that finds this id and nothing else. */
-Tilegate.expression = (id) => `^${id.replace(/[.*+?^${}()|[\]\\]/g, "\\$&")}$`;
+/** An expression that finds this id. */
+Tilegate.expression = (id) => id.replace(/[.*+?^${}()|[\]\\]/g, "\\$&");

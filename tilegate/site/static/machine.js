@@ -31,8 +31,8 @@
         facts.push(["Disturbed pairs", percent(sum(own.disturbed) / Math.max(1, sum(own.pairs) + sum(own.disturbed)), 1)]);
       }
       const charts = [
-        ["Scatter factor of the comparisons, by week", "Residuals over stated errors: 1 where the errors that are stated are the errors that are made", found.week, Tilegate.floats(found.scatter), 1, (value) => value.toFixed(1)],
-        own && ["Scatter factor of the controls, by gate", "Identical code, timed as if it were two commits: 1 where it scatters as the noise model says", own.created, health.scatter, 1, (value) => value.toFixed(1)],
+        ["Scatter factor of the comparisons, by week", "Residuals over stated errors: 1 where the errors that are stated are the errors that are made", found.week, Tilegate.floats(found.scatter), 1, (value) => value.toFixed(2)],
+        own && ["Scatter factor of the controls, by gate", "Identical code, timed as if it were two commits: 1 where it scatters as the noise model says", own.created, health.scatter, 1, (value) => value.toFixed(2)],
         own && ["Shift of the controls, by gate", "0 where identical code takes the same time", own.created, health.shift, 0, (value) => `${(100 * Math.expm1(value)).toFixed(2)} %`],
         own && ["Bias between replicates, by gate", "Standard deviation between fresh pairs of processes: more pairs do not cure it", own.created, health.bias, NaN, (value) => `${(100 * value).toFixed(2)} %`],
       ].filter((chart) => chart && Array.from(chart[3]).some(Number.isFinite));
@@ -73,7 +73,7 @@
             legend: { show: false },
             cursor: { drag: { x: false } },
             scales: { x: { range: (u, low, high) => (low === high ? [low - 43200, high + 43200] : [low, high]) } },
-            axes: [style(), { ...style(), size: 62, values: (u, ticks) => ticks.map(show) }],
+            axes: [style(), { ...style(), size: 62, space: 26, values: (u, ticks) => ticks.map(show) }],
             series: [{}, { stroke: Tilegate.css("--line"), width: 2, points: { show: true, size: 5 } }, { stroke: Tilegate.css("--muted"), dash: [4, 4], width: 1, points: { show: false } }],
           },
           [x, Array.from(values, (value) => (Number.isFinite(value) ? value : null)), x.map(() => (Number.isNaN(reference) ? null : reference))],

@@ -124,7 +124,6 @@
     let plot = null;
     let overview = null;
     let lower = null;
-    let quiet = false;
 
     const xOf = (place) => x[Math.max(0, Math.min(count - 1, Math.round(place)))];
     const margin = () => (x[count - 1] - x[0] || 1) * 0.01;
@@ -291,10 +290,8 @@
     };
     const zoom = (from, to, settled = true) => {
       range = count < 3 ? [0, count - 1] : clamp(from, to);
-      quiet = true;
       plot.setScale("x", window_());
       lower?.setScale("x", window_());
-      quiet = false;
       mirror();
       if (settled) onrange(range[0] === 0 && range[1] === count - 1 ? null : range);
     };
@@ -318,7 +315,7 @@
           padding: [18, 12, 0, 4],
           legend: { show: false },
           cursor: { drag: { x: true, y: false, setScale: false }, points: { size: 7 }, dataIdx: (u, number, at) => at, focus: { prox: -1 } },
-          scales: { x: { time: axis === "time", range: (u, low, high) => (quiet || plot === null ? [window_().min, window_().max] : [low, high]) }, y: { range: span } },
+          scales: { x: { time: axis === "time", range: () => [window_().min, window_().max] }, y: { range: span } },
           axes: [
             { ...axisStyle(), values: axis === "time" ? undefined : (u, ticks) => ticks.map((tick) => (Number.isInteger(tick) && tick >= 0 && tick < count ? Tilegate.short(commits.hash[tick]).slice(0, 7) : "")), space: 80 },
             { ...axisStyle(), size: 74, values: (u, ticks) => ticks.map((tick) => (unit.absolute ? unit.show(tick) : `${tick > 0 ? "+" : tick < 0 ? "\u2212" : ""}${Number(Math.abs(tick).toFixed(2))}\u202f%`)) },
