@@ -130,7 +130,8 @@ class Launches:
         if self.family.drawn is None:
             raise NotImplementedError(f"no problems are drawn for {self.family.name} kernels")
         work = self.family.drawn(self.family.workload(workload_id), chance, self.drawn_scores)
-        return work, self.family.inputs(work, DEVICE, seed, chance.choice(self.family.drawn_values))
+        values = self.family.drawn_values[(seed >> 8) % len(self.family.drawn_values)]
+        return work, self.family.inputs(work, DEVICE, seed, values)
 
     def work(self, workload_id: str, policy: str) -> dict[str, int | str]:
         """Return what one launch computes and moves, and for which shape; needs no `setup`."""

@@ -73,15 +73,17 @@ def probe(
 
 def _wrong(pool: WorkerPool, referee: Referee, name: str) -> list[WorkerError] | None:
     """Return what is wrong with the head's kernel and not with the base's, at most one; None if the suite has no probes."""
-    for _ in range(PROBLEMS):
-        seed = _NUMBERS * secrets.randbelow(_SEEDS)
+    for number in range(PROBLEMS):
+        seed = _NUMBERS * (
+            PROBLEMS * secrets.randbelow(_SEEDS) + number
+        )  # so that a suite can take every kind of values
         tried = [referee.probe(pool, _SIDES, name, seed)]
         if tried[0] is None:
             return None
         if tried[0]["head"] is None or tried[0]["base"] is not None:
             continue
         # A right result may lie at the edge of what is tolerated, for some numbers, but not time and again.
-        tried += [referee.probe(pool, _SIDES, name, seed + number) for number in range(1, _AGAIN + 1)]
+        tried += [referee.probe(pool, _SIDES, name, seed + more) for more in range(1, _AGAIN + 1)]
         wrong = [found["head"] for found in tried if found and found["head"] and not found["base"]]
         if len(wrong) > 1:
             error = wrong[0]

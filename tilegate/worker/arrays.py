@@ -21,6 +21,12 @@ def is_tensor(array: Any) -> bool:
     return torch is not None and isinstance(array, torch.Tensor)
 
 
+def is_plain(array: Any) -> bool:
+    """Return whether it is an array or a tensor itself, and not of a class of its own that may do things when it is read."""
+    torch = sys.modules.get("torch")
+    return type(array) is np.ndarray or (torch is not None and type(array) in (torch.Tensor, torch.nn.Parameter))
+
+
 def is_floating(array: Any) -> bool:
     """Return whether its values are floating-point or complex numbers."""
     if is_tensor(array):

@@ -164,7 +164,14 @@ class Looks:
         """Copy the outputs, if this launch is looked at; called right after every launch. Return whether it was."""
         if self._draw is None or self._launch != self._spot:
             return False
-        copies = [{name: arrays.copy(x) for name, x in entry.outputs.items()} for entry in self._buffers()]
+        buffers = self._buffers()
+        for name, x in ((name, x) for entry in buffers for name, x in entry.outputs.items()):
+            if not arrays.is_plain(x):
+                kind = f"{type(x).__module__}.{type(x).__qualname__}"
+                raise CaughtError(
+                    "off-clock", f"the result {name} is a {kind}, which may compute its values when it is read"
+                )
+        copies = [{name: arrays.copy(x) for name, x in entry.outputs.items()} for entry in buffers]
         self._copied = (self._launch, copies)
         return True
 

@@ -46,11 +46,11 @@ def library(tmp_path, monkeypatch):
     return made
 
 
-def gate(library, code: str) -> toy_repository.Outcome:
+def gate(library, code: str, *options: str) -> toy_repository.Outcome:
     file = "mykernels/kernels.py"
     library.write(file, f"{(library.path / file).read_text()}\n\n{code}")
     library.commit("Change")
-    return library.gate("base", "HEAD", "-b", r"96, True")
+    return library.gate("base", "HEAD", *(options or ("-b", r"96, True")))
 
 
 @pytest.mark.parametrize("head", heads("fooling.toml"))
@@ -69,6 +69,26 @@ def test_an_honest_head_is_never_called_broken(library, head):
     entry = outcome.case(CASE)
     assert outcome.status != 3, entry
     assert entry["failure"] is None, entry
+
+
+def test_a_kernel_that_no_case_times_is_wrong_at_lengths_that_no_case_has(library):
+    code = """
+def launch(self, q, k, v, out):
+    if self.causal is None and len(k) % 2:
+        k = k[:-1]
+        v = v[:-1]
+    if len(k):
+        attend(q, k, v, out, self.causal)
+Kernel.launch = launch
+"""
+    outcome = gate(library, code, "--budget", "0.01")  # it is found before anything is timed
+    entry = outcome.case("attention.Attention.latency_attention(96, None)")
+    assert outcome.status == 3, outcome.err
+    assert (entry["verdict"], entry["failure"]["kind"]) == ("broken", "wrong-result")
+    assert "on a problem that no case has" in entry["failure"]["message"]
+    assert [name for name, found in outcome.verdict["cases"].items() if found["verdict"] == "broken"] == [
+        "attention.Attention.latency_attention(96, None)"
+    ]
 
 
 def test_there_are_enough_of_both():

@@ -72,10 +72,19 @@ class Attention:
     def verify_probe(self, seed, outputs, length, causal):
         _compare(self._problem(seed), outputs["out"], causal)
 
+    @classmethod
+    def probed(cls):
+        return [(96, None)]  # a kernel that no case times
+
     def _problem(self, seed):
         chance = random.Random(seed >> 8)  # noqa: S311 - not for secrets
         keys = chance.randint(1, 200)
-        return _draw(chance.choice((keys, chance.randint(1, keys))), keys, seed, chance.choice(list(VALUES)))
+        values = list(VALUES)[(seed >> 8) % len(VALUES)]
+        return _draw(chance.choice((keys, chance.randint(1, keys))), keys, seed, values)
 
     def artifacts(self, length, causal):
-        return [Artifact("attention", mykernels.Kernel(causal).source(), {"grid": [1], "block": [1]})]
+        return [
+            Artifact(
+                "attention", mykernels.Kernel(causal).source(), {"grid": [1], "block": [1], "causal": repr(causal)}
+            )
+        ]
