@@ -179,7 +179,7 @@
       const share = Math.max((cases.flops[at] || 0) / peak.flops, (cases.bytes[at] || 0) / peak.bandwidth) / seconds;
       cells.push(["Share of the roofline", h("span", { title: "against the device's fastest dense number format and its memory" }, `${(100 * share).toFixed(0)}\u202f%`)]);
     }
-    if (where) cells.push(["Measured on", [where.name, h("small.muted", null, ` ${format.plural(cases.comparisons[at], "comparison")}, last ${format.date(cases.measured[at])}`)]]);
+    if (where) cells.push(["Measured on", [where.name, h("small.muted", null, ` ${format.plural(cases.comparisons[at], "comparison")}, last `, h("span.nowrap", null, format.date(cases.measured[at])))]]);
     if (cases.place[at] >= 0 && cases.place[at] < Tilegate.overview.commits.count - 1) cells.push(["Newest known code", [Tilegate.commitLink(commits.hash[head]), h("small.muted", null, ` ${format.plural(Tilegate.overview.commits.count - 1 - head, "commit")} before head`)]]);
     return h("dl.facts", null, cells.map(([term, value]) => h("div", null, h("dt", null, term), h("dd", null, value))));
   };

@@ -89,7 +89,7 @@
       { href: `#/case/${cases.id[at]}`, role: "listitem", "aria-label": label, title: label, class: `tile on-${state} strength-${strength(cases.log[at])}${regression ? " has-regression" : ""}`, onmouseenter: tell, onfocus: tell },
       small
         ? h("span", { "aria-hidden": "true" }, regression ? Tilegate.states.slower.mark : Tilegate.states[state].mark)
-        : [h("span.name", { "aria-hidden": "true" }, Tilegate.caseName(at)), h("span.value", { "aria-hidden": "true" }, h("span", null, Tilegate.states[state].mark), state === "identical" || state === "unmeasured" ? "" : ` ${figure}`, regression ? h("span.since", null, `\u25b2 ${format.change(regression.now.log, 1)}`) : null)],
+        : [h("span.name", { "aria-hidden": "true" }, Tilegate.caseName(at)), h("span.value", { "aria-hidden": "true" }, h("span", null, Tilegate.states[state].mark), state === "identical" || state === "unmeasured" || (regression && state !== "slower") ? "" : ` ${figure}`, regression && state !== "slower" ? h("span.since", null, `\u25b2 ${format.change(regression.now.log, 1)}`) : null)],
     );
   };
 
