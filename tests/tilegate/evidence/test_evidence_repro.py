@@ -135,9 +135,10 @@ def test_two_policies_take_turns(tmp_path):
     assert "'fixed') of worktree" in readme
 
 
-def test_a_decode_kernel_runs_alone_split_and_whole_and_a_wrong_one_is_not_passed(clean_python, tmp_path):
+@pytest.mark.parametrize("row", ["cpu-decode-g7-d64-k200-p16", "cpu-mla-h16-k83-p16"])
+def test_a_decode_kernel_runs_alone_split_and_whole_and_a_wrong_one_is_not_passed(row, clean_python, tmp_path):
     """Its launch is two kernels under one policy and one under the other."""
-    case = "('cpu-decode-g7-d64-k200-p16', '{}')"
+    case = f"('{row}', '{{}}')"
     pattern = case.replace("(", r"\(").replace(")", r"\)")
     call = ["repro", pattern.format("adaptive"), "--against", pattern.format("fixed"), "--lengths", "70", "--no-run"]
     assert cli.main([*call, "--target", "cpu", "--out", str(tmp_path), "--repo", str(ROOT)]) == 0
