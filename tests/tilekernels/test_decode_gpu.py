@@ -49,7 +49,7 @@ def test_several_rows_are_right(rows):
 
 @pytest.mark.parametrize("heads", [(14, 2), (40, 8), (8, 1), (4, 4)])
 @pytest.mark.parametrize("head_dim", [64, 128])
-@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16], ids=str)
 def test_every_group_is_right(heads, head_dim, dtype):
     attend(heads=heads[0], kv_heads=heads[1], head_dim=head_dim, dtype=dtype)
 
