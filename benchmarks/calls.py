@@ -5,14 +5,14 @@ from __future__ import annotations
 import itertools
 import math
 import random
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import torch
 
 import tilekernels
 from benchmarks import reference
-from benchmarks.inputs import qkv
+from benchmarks.inputs import VALUES, qkv
 from benchmarks.launches import DEVICE, SELECTION
 from benchmarks.problems import problem
 from benchmarks.workloads import Workload
@@ -21,6 +21,14 @@ from tilegate.protocol import Artifact, Buffers, WrongResult, verify_origin
 verify_origin(tilekernels)
 
 CHECKED = 3  # calls that `check` compares with the reference
+_LONGEST_DRAWN = 300  # rows, keys
+# The same values: as they are; heads before rows in memory; rows with a gap; not aligned.
+_STRIDES: tuple[Callable[[torch.Tensor], torch.Tensor], ...] = (
+    lambda x: x,
+    lambda x: x.transpose(1, 2).contiguous().transpose(1, 2),
+    lambda x: torch.cat([x, x], dim=3)[..., : x.shape[3]],
+    lambda x: torch.cat([x.flatten()[:1], x.flatten()])[1:].view(x.shape),
+)
 SETS = 4  # of tensors: as many calls in a row have tensors of their own
 
 
@@ -163,6 +171,23 @@ class Attention:
                 f"out is {tuple(outputs['out'].shape)} of {outputs['out'].dtype}, not as q, {tuple(q.shape)}"
             )
         reference.check(q, k, v, outputs["out"], None, causal=True, softmax_scale=1 / math.sqrt(q.shape[3]))
+
+    def probe(self, seed: int, caller: str, lengths: str) -> dict[str, torch.Tensor]:
+        """Call on a problem that `seed` draws, with other lengths, values and strides; needs no `setup`."""
+        out, lse = tilekernels.attention(*self._drawn(seed, caller), causal=True, return_lse=True)
+        return {"out": out, "lse": lse}
+
+    def verify_probe(self, seed: int, outputs: dict[str, torch.Tensor], caller: str, lengths: str) -> None:
+        """Compare what that call returned with the reference. Raises WrongResult."""
+        q, k, v = self._drawn(seed, caller)
+        scale = 1 / math.sqrt(q.shape[3])
+        reference.check(q, k, v, outputs["out"], outputs["lse"], causal=True, softmax_scale=scale)
+
+    def _drawn(self, seed: int, caller: str) -> list[torch.Tensor]:
+        who, chance = CALLERS[caller], random.Random(seed >> 8)  # noqa: S311 - whoever gives the seed keeps it to himself
+        rows, keys = (chance.randint(1, min(most, _LONGEST_DRAWN)) for most in (who.most_rows, who.most_keys))
+        drawn = qkv(who.work(rows, keys), DEVICE, seed, VALUES[(seed >> 8) % len(VALUES)])
+        return [chance.choice(_STRIDES)(x) for x in drawn]
 
     def artifacts(self, caller: str, lengths: str) -> list[Artifact]:
         """Return the kernels that the calls launch; needs no `setup`."""

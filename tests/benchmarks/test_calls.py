@@ -6,6 +6,7 @@ import itertools
 
 import numpy as np
 import pytest
+import torch
 
 import tilekernels
 from benchmarks.calls import CALLERS, Attention
@@ -23,6 +24,29 @@ def _set_up(case: tuple[str, str]) -> Attention:
 @pytest.mark.parametrize("case", CASES, ids=" ".join)
 def test_a_timed_call_is_right(case):
     _set_up(case).check(*case)
+
+
+def test_calls_are_right_on_drawn_problems_whatever_their_strides():
+    calls, strides = Attention(), set()
+    for number in range(8):
+        seed = number << 8
+        strides |= {(x.is_contiguous(), x.data_ptr() % 16) for x in calls._drawn(seed, CASES[0][0])}
+        calls.verify_probe(seed, calls.probe(seed, *CASES[0]), *CASES[0])
+    assert {contiguous for contiguous, _ in strides} == {True, False}
+    assert len({offset for _, offset in strides}) > 1
+
+
+def test_a_call_that_takes_strides_for_others_is_noticed(monkeypatch):
+    calls, attention = Attention(), tilekernels.attention
+    drawn = [calls._drawn(number << 8, CASES[0][0]) for number in range(8)]
+    number = next(n for n, tensors in enumerate(drawn) if not tensors[2].is_contiguous() and tensors[2].std() > 0)
+    monkeypatch.setattr(
+        tilekernels,
+        "attention",
+        lambda q, k, v, **options: attention(q, k, v.as_strided(v.shape, torch.empty(v.shape).stride()), **options),
+    )
+    with pytest.raises(WrongResult):
+        calls.verify_probe(number << 8, calls.probe(number << 8, *CASES[0]), *CASES[0])
 
 
 def test_the_check_notices_a_wrong_result(monkeypatch):
