@@ -4,10 +4,14 @@ import json
 import re
 
 import pytest
-from hostile_history import HOSTILE, HOSTILE_CASE
+from history_records import commit
+from hostile_history import HOSTILE, HOSTILE_CASE, kept
 
 from tilegate.history import inbox
+from tilegate.history.view import view
+from tilegate.site.build import build
 from tilegate.site.output import short
+from tilegate.site.states import state_of
 
 SHOWN = {
     "light": {"color_scheme": "light"},
@@ -136,8 +140,6 @@ def test_the_page_and_the_read_model_agree_on_any_two_commits(opened, site, hist
         }""",
         pairs,
     )
-    from tilegate.site.states import state_of
-
     for case, row in zip(history.cases.values(), found, strict=True):
         for (base, head), shown in zip(pairs, row, strict=True):
             contrast = case.contrast(base, head)
@@ -148,10 +150,6 @@ def test_the_page_and_the_read_model_agree_on_any_two_commits(opened, site, hist
 
 
 def test_few_degrees_of_freedom_widen_an_interval_on_the_page_too(opened, hostile_site):
-    from hostile_history import kept
-
-    from tilegate.history.view import view
-
     case = view(kept()).cases[HOSTILE_CASE]
     contrast = case.contrast(0, 1)
     page = opened(hostile_site).go("#/today")
@@ -269,3 +267,18 @@ def test_the_machine_page_shows_controls_bias_and_scatter(opened, site):
     for title in ("Scatter factor of the controls", "Shift of the controls", "Bias between replicates"):
         assert title in shown
     assert page.locator(".chart canvas").count() == 4
+
+
+def test_a_case_with_independent_runs_alone_shows_its_points(opened, tmp_path, until):
+    found = [commit("a"), commit("b", "a"), commit("c", "b")]
+    for sha, seconds in zip("abc", (1.0e-3, 1.1e-3, 1.2e-3), strict=True):
+        found.append(
+            {"kind": "observation", "case": "suite.time_x", "method": "1", "commit": sha * 8, "seconds": seconds, "error": 0.015,
+             "environment": "e", "created": "2026-01-02T00:00:00+00:00", "source": "asv"}
+        )  # fmt: skip
+    folder = build(view(found), tmp_path / "site").index.parent
+    page = opened(folder).go(f"#/case/{short('suite.time_x')}")
+    until(page, "document.querySelector('.plot canvas') !== null")
+    assert page.get_by_role("button", name="time", exact=True).first.get_attribute("aria-pressed") == "true"
+    assert "Independent runs" in page.locator("main").inner_text()
+    opened(folder).go("#/today")

@@ -75,7 +75,7 @@
             : null,
         ),
         plot.element,
-        h("p.hint.muted", null, lines.length > 1 ? `Solid: ${lines[0].name}. Dashed: ${lines[1].name}. ` : "", unitName === "change" ? `Against ${parts.length && parts[parts.length - 1].reference === Tilegate.versionAt(history, base) ? nameAt(commits, base) : "the first measured code"}; the band is its 95 % interval. ` : "The band is the 95 % interval of the change. ", "Drag to zoom, double-click for everything; \u2190 \u2192 from change to change."),
+        h("p.hint.muted", null, lines.length > 1 ? `Solid: ${lines[0].name}. Dashed: ${lines[1].name}. ` : "", !parts.length ? "" : unitName === "change" ? `Against ${parts.length && parts[parts.length - 1].reference === Tilegate.versionAt(history, base) ? nameAt(commits, base) : "the first measured code"}; the band is its 95 % interval. ` : "The band is the 95 % interval of the change. ", history.observed ? "Independent runs (asv, pytest-benchmark) are points: each is off by a percent or two, and they decide nothing. " : "", "Drag to zoom, double-click for everything; \u2190 \u2192 from change to change."),
       );
       handle.ready = () => plot.ready(asPlace(state.from), asPlace(state.to), shownMark(state));
       handle.close = plot.close;

@@ -3,7 +3,7 @@
 
 (() => {
   const { h } = Tilegate;
-  const MOST_MARKS = 150;
+  const MOST_MARKS = 60; // more would hide the line; the keyboard and the table reach them all
 
   /** What is drawn in which unit: {label, of(log, scale), show}; a rate needs the work of one launch. */
   Tilegate.units = (history) => {
