@@ -41,17 +41,17 @@ def address_of(history, view):
 @pytest.mark.parametrize("how", SHOWN)
 def test_every_view_opens_without_a_complaint_and_fits(opened, site, history, how):
     visit = opened(site, **SHOWN[how])
-    for view in ("today", "case", "compare", "commit", "inbox", "entry", "machine", "roofline"):
-        page = visit.go(address_of(history, view))
-        assert page.locator("main h1").inner_text() not in ("", "This cannot be shown"), view
-        assert page.evaluate("document.documentElement.scrollWidth <= innerWidth"), (view, how)
+    for name in ("today", "case", "compare", "commit", "inbox", "entry", "machine", "roofline"):
+        page = visit.go(address_of(history, name))
+        assert page.locator("main h1").inner_text() not in ("", "This cannot be shown"), name
+        assert page.evaluate("document.documentElement.scrollWidth <= innerWidth"), (name, how)
         # Whatever can be pressed or filled in has a name for those who cannot see it.
         nameless = page.evaluate(
             """() => [...document.querySelectorAll('a, button, input, select')].filter(each => !each.closest('[aria-hidden=true]')
             && !(each.textContent.trim() || each.getAttribute('aria-label') || each.labels?.length || each.title || each.querySelector('title')))
             .map(each => each.outerHTML)"""
         )
-        assert nameless == [], view
+        assert nameless == [], name
 
 
 def test_one_look_says_what_how_much_since_when_and_whether_still(opened, site, history):
