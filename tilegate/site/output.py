@@ -37,6 +37,10 @@ class Output:
         self._old, self._old_keys = _manifest(folder)
         self._new: dict[str, str] = {}
         self._keys: dict[str, str] = {}
+        if not (
+            folder / MANIFEST
+        ).is_file():  # interrupted from here on, the folder is known as a site's, and built again
+            self._note({}, {})
 
     @property
     def digests(self) -> Mapping[str, str]:
@@ -58,14 +62,7 @@ class Output:
         path = self.folder / name
         if self._old.get(name) == digest and path.is_file():
             return
-        temporary = path.with_name(f".{path.name}.tmp")
-        try:
-            path.parent.mkdir(parents=True, exist_ok=True)
-            temporary.write_bytes(content)
-            os.replace(temporary, path)
-        except OSError as error:
-            temporary.unlink(missing_ok=True)
-            raise UsageError(f"cannot write {path}: {error.strerror or error}") from error
+        self._write(path, content)
         self.written += 1
 
     def script(self, name: str, content: object) -> None:
@@ -90,10 +87,24 @@ class Output:
             path = self.folder / name
             if path.resolve().is_relative_to(self.folder.resolve()):
                 path.unlink(missing_ok=True)
-        if dict(self._old) != self._new:
-            files = dict(sorted(self._new.items()))
-            document = {"format": _FORMAT, "files": files, "keys": dict(sorted(self._keys.items()))}
-            self.text(MANIFEST, json.dumps(document, indent=0) + "\n")
+        if dict(self._old) != self._new or dict(self._old_keys) != self._keys:
+            self._note(self._new, self._keys)
+            self.written += 1
+
+    def _note(self, files: Mapping[str, str], keys: Mapping[str, str]) -> None:
+        document = {"format": _FORMAT, "files": dict(sorted(files.items())), "keys": dict(sorted(keys.items()))}
+        self._write(self.folder / MANIFEST, f"{json.dumps(document, indent=0)}\n".encode())
+
+    @staticmethod
+    def _write(path: Path, content: bytes) -> None:
+        temporary = path.with_name(f".{path.name}.tmp")
+        try:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            temporary.write_bytes(content)
+            os.replace(temporary, path)
+        except OSError as error:
+            temporary.unlink(missing_ok=True)
+            raise UsageError(f"cannot write {path}: {error.strerror or error}") from error
 
 
 def _manifest(folder: Path) -> tuple[Mapping[str, str], Mapping[str, str]]:

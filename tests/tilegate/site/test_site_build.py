@@ -224,3 +224,15 @@ def test_vendored_code_is_what_was_released():
     """uPlot 1.6.32, dist/uPlot.iife.min.js of the npm package."""
     content = resources.files("tilegate.site").joinpath("static/vendor/uplot/uPlot.iife.min.js").read_bytes()
     assert hashlib.sha256(content).hexdigest() == "19c8d4c6ad88929a79f4ae49d6f7161566dfd0ba3d15cc495e974f787eb78f1f"
+
+
+def test_an_interrupted_build_is_begun_again(tmp_path, history, monkeypatch):
+    def interrupted(*_, **__):
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr("tilegate.site.build.feed.atom", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            build(history, tmp_path / "site")
+    build(history, tmp_path / "site")
+    assert overview(tmp_path / "site")["commits"]["count"] == 60
