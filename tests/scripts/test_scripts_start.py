@@ -7,9 +7,10 @@ from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
 IMPORT_EACH = """
-import runpy, sys
+import os, runpy, sys
 for script in sys.argv[1:]:
     found_by = [*sys.path]
+    sys.path.insert(0, os.path.dirname(script))  # as when it is called
     runpy.run_path(script)
     sys.path[:] = found_by
     for name in [name for name in sys.modules if name.partition(".")[0] in ("benchmarks", "demo")]:

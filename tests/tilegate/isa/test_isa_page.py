@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import re
 from pathlib import Path
 
 import pytest
 from isa_fixtures import artifact, listing
 
+from benchmarks import kernels
 from tilegate import isa
 from tilegate.isa import page
 from tilegate.isa.analysis import Analysis
@@ -72,8 +74,16 @@ def test_a_check_looks_at_the_chips_asked_for_only(tmp_path: Path, monkeypatch: 
     assert page.run_page(argparse.Namespace(out=file, check=True, rev="WORKTREE")) == 0
 
 
-@pytest.mark.slow
-@pytest.mark.timeout(1200)
+def test_the_page_in_docs_has_every_kernel_that_the_policies_can_choose() -> None:
+    for section in PAGE.read_text().split("\n## ")[1:]:
+        arch = section.partition(",")[0]
+        rows = re.findall(r"^\| (.*?)(?: #\w+)? \| (\d+) \|", section, re.MULTILINE)
+        wanted = {id: len(cases) for id, cases in kernels.configurations(arch).items()}
+        assert {id: int(cases) for id, cases in rows} == wanted, arch
+
+
+@pytest.mark.thorough
+@pytest.mark.timeout(3600)
 def test_the_page_in_docs_is_current(capsys: pytest.CaptureFixture[str]) -> None:
     """Compiles every shipped kernel for those chips of the page whose recorded toolchain is the one here."""
     recorded = page.toolchains_in(PAGE.read_text())
