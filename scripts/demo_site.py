@@ -85,7 +85,7 @@ def measure(clone: Path, sha: str, out: Path) -> Path:
     """Gate a commit against its parent; return what was measured."""
     tilegate(
         *("gate", "--repo", str(clone), "--base", f"{sha}^", "--base-exact", "--head", sha, "--target", "cpu", "--tier", "smoke"),
-        *("-b", CASES, "--no-emulate", "--out", str(out)),
+        *("-b", CASES, "--no-emulate", "--budget", "6", "--out", str(out)),
         expected=tuple(status for status in range(6) if status not in FAULTS),
     )  # fmt: skip
     return out / "samples.json"

@@ -36,7 +36,7 @@ def main() -> int:
         index = build(history, Path(folder), title="a made-up history").index.as_uri()
         browser = playwright.chromium.launch(executable_path=chromium, args=["--no-sandbox"])
         for name, address, theme, height in (
-            ("site-today", "#/today", "light", 1130),
+            ("site-today", "#/today", "light", 1060),
             ("site-case", f"#/case/{short(entry.affected[0].case)}?mark={entry.first_bad}", "dark", 1130),
         ):
             page = browser.new_page(viewport={"width": 1200, "height": height}, color_scheme=theme)
