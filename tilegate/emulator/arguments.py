@@ -54,6 +54,24 @@ def _scalar_bits(parameter: Parameter, value: float) -> int:
     return int(value) % (1 << (8 * parameter.bytes))
 
 
+def _begin(array: Any) -> int:
+    return int(array.__array_interface__["data"][0])
+
+
+def _together(arrays: Sequence[tuple[int, int, Any]]) -> list[list[tuple[int, int, Any]]]:
+    """Put arrays that overlap, such as one that is passed twice, into one group: they stay one memory for the kernel."""
+    groups: list[list[tuple[int, int, Any]]] = []
+    end = 0
+    for begin, number, array in sorted(arrays, key=lambda entry: entry[:2]):
+        if groups and begin < end and array.nbytes:
+            groups[-1].append((begin, number, array))
+        else:
+            groups.append([(begin, number, array)])
+            end = 0
+        end = max(end, begin + array.nbytes)
+    return groups
+
+
 class SharedMemory:
     """The arrays of one run in memory that this process and the one that runs the kernel share."""
 
@@ -63,17 +81,27 @@ class SharedMemory:
         self.lines: list[str] = []
         self._places: list[tuple[Any, int]] = []
         total = 0
-        for parameter, value in zip(program.parameters, values, strict=True):
-            if not parameter.pointer:
-                self.lines.append(f"scalar {_scalar_bits(parameter, value)}")
-                continue
-            mapped = -(-value.nbytes // mmap.PAGESIZE) * mmap.PAGESIZE
+        arrays = [
+            (_begin(v), number, v)
+            for number, (p, v) in enumerate(zip(program.parameters, values, strict=True))
+            if p.pointer
+        ]
+        at: dict[int, tuple[int, int]] = {}  # of each array: its memory, and where it begins there
+        for memory, group in enumerate(_together(arrays)):
+            begin, size = group[0][0], max(b + v.nbytes for b, _, v in group) - group[0][0]
+            mapped = -(-size // mmap.PAGESIZE) * mmap.PAGESIZE
             # Without checks the end of an array is where a fault begins, as near as its alignment allows. With checks it
             # begins at a line's start, as the chip's allocator has it.
-            skew = 0 if program.traced else (mapped - value.nbytes) // 16 * 16
-            self.lines.append(f"buffer {total} {mapped} {skew} {value.nbytes}")
-            self._places.append((value, total + skew))
+            skew = 0 if program.traced else (mapped - size) // 16 * 16
+            self.lines.append(f"buffer {total} {mapped} {skew} {size} {group[0][1]}")
+            for first, number, value in group:
+                at[number] = (memory, first - begin)
+                self._places.append((value, total + skew + first - begin))
             total += mapped
+        for number, (parameter, value) in enumerate(zip(program.parameters, values, strict=True)):
+            self.lines.append(
+                "array {} {}".format(*at[number]) if parameter.pointer else f"scalar {_scalar_bits(parameter, value)}"
+            )
         self.descriptor = os.memfd_create("tilegate-emulator")
         try:
             os.ftruncate(self.descriptor, max(total, mmap.PAGESIZE))

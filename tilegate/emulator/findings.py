@@ -25,11 +25,18 @@ _KINDS = (
     "fault",
     "time-limit",
     "memory-limit",
+    "uninitialised",
+    "overflow",
+    "private-bounds",
+    "lds-overflow",
 )
-KINDS = (*_KINDS, "lds-overflow", "crash", "unsupported", "schedule-dependent")
+KINDS = (*dict.fromkeys(_KINDS), "launch-limit", "crash", "unsupported", "schedule-dependent")
 """Every `Finding.kind`: what the runtime finds, and what only the caller's side can tell."""
 
 _WAVE = 64
+_REGISTER = 13  # uninitialised, in the build that follows every value
+LDS_USED = "uninitialised-lds"
+"""Of that build: something depends on LDS that nothing has written. The traced build says who reads it."""
 
 
 @dataclass(frozen=True)
@@ -134,7 +141,7 @@ def finding_of(raw: Mapping[str, Any], scene: Scene) -> Finding:
     wave, lane = _wave_and_lane(raw["thread"])
     block = scene.block(raw["workgroup"])
     other = None
-    if raw["other"]:
+    if raw["other"] and raw["kind"] != _REGISTER:
         there = scene.places.of(raw["other_site"])
         other = Access(
             there.line,
@@ -143,12 +150,16 @@ def finding_of(raw: Mapping[str, Any], scene: Scene) -> Finding:
             scene.block(raw["other_workgroup"]),
             raw["other_store"],
         )
-    message = _sentence(kind, raw, scene, place, other)
+    if raw["kind"] == _REGISTER:
+        kind = LDS_USED if raw["space"] == 1 else kind
+        message = _of_a_register(raw, scene, place)
+    else:
+        message = _sentence(kind, raw, scene, place, other)
     return Finding(kind, message, place.line, place.text, wave, lane, block, other, raw["count"])
 
 
 _SENTENCES = {
-    "race": "{does}, and {there} {did} the same bytes ({they}) with no barrier between the two",
+    "race": "{does}, and {there} {did} the same bytes ({they}) with no barrier between the two that waits for them",
     "wave-race": "{does}, and {there} {did} the same bytes ({they}) with nothing between the two that orders them: a chip "
     "runs the lanes of a wave in step, the emulator does not; a barrier, or __builtin_amdgcn_wave_barrier(), orders them",
     "workgroup-race": "{does}, and {there} {did} the same bytes in workgroup {other_block}: workgroups run in no order, "
@@ -162,15 +173,25 @@ _SENTENCES = {
     "ended-barrier": "not all work-items come to the barrier of {here}: {who} waits, {they} has ended",
     "divergent-operation": "only {lanes} of wave {wave}, workgroup {block}, come to the matrix instruction of {here}, which "
     "takes all 64",
+    "inactive-register": "{here} reads the register of lane {source} ({who}), and only {lanes} take part: a chip gives what "
+    "that register happens to hold, which the emulator does not know",
     "inactive-lane": "{here} reads lane {source} ({who}), and only {lanes} take part: a chip gives no defined value",
     "fault": "the kernel ends with {signal} at {here} ({who})",
+    "private-bounds": "{here}: an index leaves a variable of the work-item's own, or an array of fixed size in LDS ({who})",
+    "lds-overflow": "{offset} bytes of LDS, {bytes} of them in arrays of fixed size, which is more than a workgroup can have: "
+    "it cannot be launched",
     "time-limit": "not done after {seconds:g} s, at {here} ({who}): an endless loop, a wait for another wave or workgroup, "
     "or too large a problem",
     "memory-limit": "needs more than {mebibytes} MiB: take a smaller problem or a higher limit",
 }
+_OVERFLOWS = (
+    "{here}: an integer wraps ({who}): its result does not fit its type, make it an int64_t",
+    "{here}: a shift by a negative number or past the width ({who})",
+    "{here}: a floating-point number that an 8- or 16-bit integer cannot hold ({who}): a chip keeps the low bits of a "
+    "32-bit conversion, the emulator the nearest value",
+)
 _SIGNALS = {
     signal.SIGFPE: "an integer division by zero",
-    signal.SIGILL: "a modifier of a matrix instruction that the emulator does not know",
     signal.SIGTRAP: "a modifier of a matrix instruction that the emulator does not know",
 }
 
@@ -190,6 +211,7 @@ def _sentence(kind: str, raw: Mapping[str, Any], scene: Scene, place: Place, oth
         "does": f"{place.name} {_verb(raw['store']) if raw['bytes'] else 'touches'} {_memory(raw, scene)} ({who})",
         "lanes": _lanes(int(raw["lanes"], 16)),
         "source": raw["offset"],
+        "offset": raw["offset"],
         "signal": _SIGNALS.get(ended_by, ended_by.name) if ended_by else "",
         "seconds": scene.seconds,
         "mebibytes": scene.memory_bytes >> 20,
@@ -199,8 +221,23 @@ def _sentence(kind: str, raw: Mapping[str, Any], scene: Scene, place: Place, oth
         facts["did"] = _verb(other.store)
         facts["they"] = f"lane {other.lane} of wave {other.wave}"
         facts["other_block"] = other.block
+    if kind == "overflow":
+        return _OVERFLOWS[raw["offset"]].format(**facts)
     ended = kind == "divergent-barrier" and raw["other_site"] == 0
+    if kind == "inactive-lane" and raw["store"]:
+        kind = "inactive-register"
     return _SENTENCES["ended-barrier" if ended else kind].format(**facts)
+
+
+def _of_a_register(raw: Mapping[str, Any], scene: Scene, place: Place) -> str:
+    wave, lane = _wave_and_lane(raw["thread"])
+    name = raw["name"] if str(raw["name"]).isidentifier() else ""
+    declared = scene.places.of(raw["other_site"]) if raw["other"] else Place()
+    what = f"the variable {name}" if name else "a variable"
+    if declared.line:
+        what += f" of {declared.name}"
+    does = f"stores into {_element(raw, scene)} what depends on" if raw["store"] else "decides or addresses by"
+    return f"{place.name} {does} {what}, before anything has been written there (lane {lane} of wave {wave}, workgroup {scene.block(raw['workgroup'])})"
 
 
 def _short(text: str) -> str:
@@ -216,7 +253,11 @@ def _memory(raw: Mapping[str, Any], scene: Scene) -> str:
     first, count = raw["offset"], raw["bytes"]
     if raw["space"] == 1:
         return f"{count} bytes of LDS at byte {first}" if count else f"LDS at byte {first}"
-    index = raw["parameter"]
+    return _element(raw, scene)
+
+
+def _element(raw: Mapping[str, Any], scene: Scene) -> str:
+    index, first = raw["parameter"], raw["offset"]
     if index < 0:
         return "memory that is no argument's"
     size, parameter = scene.sizes[index], scene.parameters[index]

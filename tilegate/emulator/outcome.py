@@ -7,6 +7,7 @@ import math
 import signal
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any
 
 from tilegate.emulator.counters import Counters, counters_of
@@ -39,6 +40,7 @@ class Run:
 
 def outcome(
     program: Program,
+    library: Path,
     ended: Sequence[Ended],
     errors: str,
     grid: tuple[int, int, int],
@@ -47,7 +49,7 @@ def outcome(
     limits: Limits,
     seconds: float,
 ) -> Run:
-    """Return what came of a run, from the reports of its processes and what they printed."""
+    """Return what came of a run of a program's build, from the reports of its processes and what they printed."""
     sizes = [
         value.nbytes if parameter.pointer else 0 for parameter, value in zip(program.parameters, values, strict=True)
     ]
@@ -61,14 +63,18 @@ def outcome(
         )
         sites = [finding[key] for finding in raw for key in ("site", "other_site")]
         sites += [row[0] for row in rows] if program.traced else []
-        places = Places(program.library, program.symbolizer, program.source, [*sites, *executed])
+        places = Places(library, program.symbolizer, program.source, [*sites, *executed])
         scene = Scene(places, grid, program.parameters, sizes, limits.seconds, limits.memory_bytes)
         findings = _one_expiry([*_by_line(finding_of(finding, scene) for finding in raw), *dict.fromkeys(lost)])
         completed = not lost and all(report["completed"] is True for report in reports)
         done = sum(report["counters"]["workgroups"] for report in reports)
         if completed and done != math.prod(grid):
             raise ValueError(f"{done} workgroups")
-        counters = counters_of(reports[0]["counters"], places) if program.traced and completed else None
+        counters = (
+            counters_of(reports[0]["counters"], places)
+            if library == program.library and program.traced and completed
+            else None
+        )
         atomics = sum(row[-1] for row in rows)
         hints = _redundant_barriers(executed, needed, places) if completed and not findings else ()
     except (KeyError, TypeError, ValueError, IndexError) as error:

@@ -24,7 +24,7 @@ class Limits:
 
     Attributes:
         seconds: of wall time.
-        memory_bytes: of address space; a traced run needs 44 times the bytes of its arguments, and 300 MiB.
+        memory_bytes: of address space; a traced run needs 80 times the bytes of its arguments, and 300 MiB.
     """
 
     seconds: float = 60.0

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import hashlib
 import importlib.util
@@ -14,7 +15,7 @@ import subprocess
 import tempfile
 import threading
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
@@ -31,7 +32,7 @@ _PAGE = 65536  # the largest page of the hosts there are
 _TIMEOUT = 300.0  # seconds, for a build; the slowest seen takes three
 _KEPT_SECONDS = 30 * 86_400  # what has not been used for a month is deleted
 
-_COMMON = ("-std=c++17", "-fPIC", "-g1")
+_COMMON = ("-std=c++17", "-fPIC", "-g1", "-fdeclspec", "-fno-threadsafe-statics")
 # -ffp-contract=fast is what hipcc does; each half-precision operation rounds, as on the chip.
 _KERNEL = (
     *(
@@ -40,10 +41,13 @@ _KERNEL = (
         "-ffp-contract=fast",
         "-Xclang",
         "-ffloat16-excess-precision=none",
+        "-fno-strict-float-cast-overflow",  # conversions to integers saturate, as v_cvt_i32_f32 does
         "-Wno-everything",
     ),
     *("-ferror-limit=3", "-shared", "-fno-exceptions", "-ftemplate-depth=512"),
     "-fno-optimize-sibling-calls",  # the place of a call is where it returns to
+    *("-mllvm", "-disable-block-placement"),  # and the order of places that of the source
+    "-ftrivial-auto-var-init=pattern",  # what nothing has written is a NaN, or far from 0
     *("-Wframe-larger-than=16384", "-Werror=frame-larger-than"),  # half of a lane's stack (runtime/machine.h)
 )
 # The calls that clang's thread sanitizer makes before every access; the runtime is ours. One access stays one: nothing
@@ -53,6 +57,31 @@ _TRACED = (
     *("-mllvm", "-tsan-instrument-read-before-write=1"),
     *("-mllvm", "-tsan-instrument-func-entry-exit=0"),
     *("-mllvm", "-tsan-handle-cxx-exceptions=0"),
+)
+# Every variable and LDS begin as not initialised, and what depends on them is found (runtime/poison.h). The compiler adds
+# its checks before it optimises: it would drop a variable that is only read, and the finding and its name with it. The
+# addresses of the shadow are those of runtime/poison.cpp.
+_SHADOWED = (
+    *("-O0", "-Xclang", "-disable-O0-optnone", "-fno-math-errno", "-emit-llvm", "-c"),
+    *("-fsanitize=memory", "-fsanitize-recover=memory", "-fsanitize-memory-track-origins=2"),
+    # Integers that wrap, shifts, conversions and private arrays (runtime/arithmetic.cpp).
+    "-fsanitize=signed-integer-overflow,shift,float-cast-overflow,local-bounds",
+    "-fsanitize-recover=signed-integer-overflow,shift,float-cast-overflow",
+    *("-fno-sanitize-memory-param-retval", "-mllvm", "-msan-xor-mask=0x500000000000"),
+    *("-mllvm", "-msan-origin-base=0x100000000000"),
+)
+_NOT_SHADOWED = ("-O2", "-shared", "-ftrivial-auto-var-init=pattern")
+_SHADOWED_CODE = (
+    *("-mllvm", "-enable-tail-merge=false"),
+    "-x",
+    "ir",
+    "-O1",
+    "-fPIC",
+    "-g1",
+    "-shared",
+    "-march=native",
+    "-fno-optimize-sibling-calls",
+    "-w",
 )
 
 
@@ -117,6 +146,17 @@ def compile_kernel(source: str, name: str, *, arch: str, shared_bytes: int, trac
     )
     atomics = b"tg_atomic_load" in library.read_bytes()  # what it calls of the runtime is named in it
     return Program(name, source, arch, shared_bytes, traced, parameters, library, runner, tools.symbolizer, atomics)
+
+
+def shadowed_library(program: Program) -> Path:
+    """Build the same kernel to follow every value: what is initialised, what wraps, which index leaves its array.
+
+    Raises:
+        ToolchainMissing, UnsupportedKernel: as `compile_kernel`.
+    """
+    tools = toolchain()
+    key = _key(tools, program.library.name, *_SHADOWED, *_SHADOWED_CODE)
+    return _cached(cache_folder(), f"{key}.so", lambda to: _build_shadowed(tools, program, to))
 
 
 def prepare(tools: Toolchain) -> None:
@@ -224,20 +264,45 @@ extern const size_t tg_lds_pool_bytes = {pool}, tg_lds_bytes = {bytes};
 asm(".pushsection .bss.tg_lds_pool,\\"aw\\",@nobits\\n.balign {page}\\n.globl tg_lds_pool\\ntg_lds_pool: .zero {pool}\\n"
     ".globl tg_lds\\n.set tg_lds, tg_lds_pool+{begin}\\n{names}.popsection");
 template <typename... Arguments, size_t... index>
-__attribute__((no_sanitize("thread"))) static void tg_call(void (*kernel)(Arguments...), void **arguments, std::index_sequence<index...>) {{
+__attribute__((no_sanitize("thread", "memory"))) static void tg_call(void (*kernel)(Arguments...), void **arguments, std::index_sequence<index...>) {{
   kernel(*static_cast<std::remove_cv_t<Arguments> *>(arguments[index])...);
 }}
 template <typename... Arguments>
-__attribute__((no_sanitize("thread"))) static void tg_unpack(void (*kernel)(Arguments...), void **arguments) {{
+__attribute__((no_sanitize("thread", "memory"))) static void tg_unpack(void (*kernel)(Arguments...), void **arguments) {{
   tg_call(kernel, arguments, std::index_sequence_for<Arguments...>{{}});
 }}
-extern "C" __attribute__((no_sanitize("thread"))) void tg_kernel(void **arguments) {{ tg_unpack(&{name}, arguments); }}
+extern "C" __attribute__((no_sanitize("thread", "memory"))) void tg_kernel(void **arguments) {{ tg_unpack(&{name}, arguments); }}
 """
 
 
 def _build_kernel(
     tools: Toolchain, source: str, name: str, to: Path, *, shared_bytes: int, options: Sequence[str]
 ) -> None:
+    with _written(source, name, shared_bytes) as wrapper:
+        built = wrapper.with_name("kernel.so")
+        done = _call([tools.compiler, *options, "-o", str(built), str(wrapper)])
+        if done.returncode != 0:
+            raise UnsupportedKernel(_explain(done.stderr, source))
+        shutil.move(built, to)
+
+
+def _build_shadowed(tools: Toolchain, program: Program, to: Path) -> None:
+    options = tuple(option for option in _options(program.arch, False) if option not in _NOT_SHADOWED)
+    with _written(program.source, program.name, program.shared_bytes) as wrapper:
+        checked, built = wrapper.with_name("kernel.bc"), wrapper.with_name("kernel.so")
+        for command in (
+            [*options, *_SHADOWED, "-o", str(checked), str(wrapper)],
+            [*_SHADOWED_CODE, "-o", str(built), str(checked)],
+        ):
+            done = _call([tools.compiler, *command])
+            if done.returncode != 0:
+                raise UnsupportedKernel(_explain(done.stderr, program.source))
+        shutil.move(built, to)
+
+
+@contextlib.contextmanager
+def _written(source: str, name: str, shared_bytes: int) -> Iterator[Path]:
+    """Give the file to compile, in a folder with the kernel that it includes."""
     # The dynamic LDS ends at a page's end, or as close to it as its alignment of 1024 bytes allows.
     size = -(-shared_bytes // 1024) * 1024
     end = _PAGE + -(-size // _PAGE) * _PAGE
@@ -246,12 +311,9 @@ def _build_kernel(
     wrapper = _WRAPPER.format(pool=end + 2 * _PAGE, page=_PAGE, bytes=shared_bytes, begin=begin, names=names, name=name)
     with tempfile.TemporaryDirectory(prefix="tilegate-emulator-") as folder:
         Path(folder, "kernel.hip").write_text(mark_static_lds(source), encoding="utf-8")
-        Path(folder, "wrapper.cpp").write_text(wrapper, encoding="utf-8")
-        built = Path(folder, "kernel.so")
-        done = _call([tools.compiler, *options, "-o", str(built), str(Path(folder, "wrapper.cpp"))])
-        if done.returncode != 0:
-            raise UnsupportedKernel(_explain(done.stderr, source))
-        shutil.move(built, to)
+        path = Path(folder, "wrapper.cpp")
+        path.write_text(wrapper, encoding="utf-8")
+        yield path
 
 
 def _call(command: Sequence[str]) -> subprocess.CompletedProcess[str]:

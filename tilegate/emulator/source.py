@@ -75,6 +75,12 @@ def parameters_of(source: str, name: str) -> tuple[Parameter, ...]:
     return tuple(_parameter(text) for text in found[1].split(",") if text.strip())
 
 
+def launch_bounds(source: str, name: str) -> int | None:
+    """Return how many work-items a workgroup of the kernel may have, as __launch_bounds__ says, None if it says nothing."""
+    found = re.search(rf"__launch_bounds__\(\s*(\d+)[^;{{]*?\b{re.escape(name)}\s*\(", source)
+    return int(found[1]) if found else None
+
+
 def _parameter(text: str) -> Parameter:
     plain = re.sub(r"\b(__restrict__|const|__grid_constant__)\b", " ", text)
     declared = re.fullmatch(r"\s*([\w\s]+?)\s*(\*?)\s*(\w+)\s*", plain)

@@ -30,6 +30,20 @@ extern "C" __global__ void __launch_bounds__(256) small({parameters}) {{
 """
 
 
+def program(
+    body: str,
+    *,
+    parameters: str = "int* __restrict__ out",
+    prelude: str = "",
+    shared: int = 1024,
+    arch: str = "gfx942",
+    traced: bool = True,
+) -> emulator.Program:
+    return emulator.compile_kernel(
+        source(body, parameters, prelude), "small", arch=arch, shared_bytes=shared, traced=traced
+    )
+
+
 def run(
     body: str,
     arguments: dict[str, Any],
@@ -42,18 +56,17 @@ def run(
     arch: str = "gfx942",
     traced: bool = True,
     schedule: Schedule = emulator.SCHEDULES[0],
-    rounding: str = "fma",
+    rounding: str | None = None,
     limits: Limits = LIMITS,
     processes: int | None = None,
     runner: Path | None = None,
+    registers: bool = False,
 ) -> Run:
-    program = emulator.compile_kernel(
-        source(body, parameters, prelude), "small", arch=arch, shared_bytes=shared, traced=traced
-    )
+    built = program(body, parameters=parameters, prelude=prelude, shared=shared, arch=arch, traced=traced)
     if runner is not None:
-        program = replace(program, runner=runner)
+        built = replace(built, runner=runner)
     return emulator.run(
-        program,
+        built,
         arguments,
         grid,
         [threads],
@@ -61,6 +74,7 @@ def run(
         rounding=rounding,
         limits=limits,
         processes=processes,
+        registers=registers,
     )
 
 

@@ -8,6 +8,9 @@ k % n; D[i][j] of 16 x 16 in lane j + 16*(i // 4), value i % 4; of 32 x 32 in la
 
 from __future__ import annotations
 
+import math
+from fractions import Fraction
+
 import numpy as np
 import pytest
 from small_hip_kernels import run
@@ -94,7 +97,7 @@ def results_in_lanes(matrix: np.ndarray) -> np.ndarray:
 CASES = [(name, arch) for name, *_, archs in INSTRUCTIONS for arch in archs]
 
 
-def call(name: str, arch: str, a: np.ndarray, b: np.ndarray, c: np.ndarray, *, rounding: str = "fma") -> np.ndarray:
+def call(name: str, arch: str, a: np.ndarray, b: np.ndarray, c: np.ndarray, *, rounding: str = "chip") -> np.ndarray:
     """The instruction of lanes' operands as bytes (64, bytes) and accumulators (64, values)."""
     _, size, _, _, operand, _ = next(entry for entry in INSTRUCTIONS if entry[0] == name)
     accumulator = f"{'int32' if name.startswith('i32') else 'float32'}x{size * size // 64}"
@@ -139,6 +142,55 @@ def test_rounding_models() -> None:
         error = np.abs(results[rounding] - results_in_lanes(exact)).max()
         assert one < error < 16 * 2.0**-24 * 30
     assert not np.array_equal(results["fma"], results["groups"])
+
+
+def cut_off(a: np.ndarray, b: np.ndarray, c: float, least: int, *, apart: int) -> float:
+    """A second statement of the chip's sum of products (runtime/rounding.h), in exact fractions."""
+
+    def exponent(x: float, least: int) -> int:
+        return -126 if x == 0 else max(math.frexp(x)[1] - 1, least)
+
+    def cut(x: Fraction, unit: int, *, down: bool) -> Fraction:
+        scaled = x / Fraction(2) ** unit
+        return (math.floor(scaled) if down else math.trunc(scaled)) * Fraction(2) ** unit
+
+    sums = []
+    for part in range(apart):
+        pairs = [(float(x), float(y)) for x, y in zip(a[part::apart], b[part::apart], strict=True)]
+        top = max(exponent(x, least) + exponent(y, least) for x, y in pairs)
+        sums.append((top, sum((cut(Fraction(x) * Fraction(y), top - 24, down=False) for x, y in pairs), Fraction())))
+    top = max(part for part, _ in sums)
+    whole = sum((cut(value, top - 24, down=True) for _, value in sums), Fraction())
+    above = max(top, exponent(c, -126))
+    addend = cut(Fraction(c), above - 24, down=True)
+    if apart == 2 and exponent(c, -126) < above - 25:
+        addend = Fraction(0)
+    return float(np.float32(float(cut(whole, above - 31, down=True) + addend)))
+
+
+@pytest.mark.parametrize(
+    ("name", "kind", "together", "apart", "least"),
+    [("f32_16x16x16f16", "f16", 8, 1, -14), ("f32_16x16x32_fp8_fp8", "fp8", 16, 2, -7)],
+)
+def test_the_chip_cuts_products_off(name: str, kind: str, together: int, apart: int, least: int) -> None:
+    depth = 2 * together
+    random = np.random.default_rng(1)
+    exponents = random.integers(-6, 6, (2, 16, depth))
+    a, b = random.choice([-1.5, -1.0, 0.0, 1.0, 1.25, 1.75], (2, 16, depth)) * 2.0**exponents
+    c = (random.standard_normal((16, 16)) * 2.0 ** random.integers(-20, 12, (16, 16))).astype(np.float32)
+    n = depth // 4
+    operands = in_lanes(encode(kind, a, "gfx942"), n), in_lanes(encode(kind, b, "gfx942"), n)
+    got = call(name, "gfx942", *operands, results_in_lanes(c), rounding="chip")
+    expected = c.astype(np.float64)
+    for k in range(0, depth, together):
+        for row in range(16):
+            for column in range(16):
+                part = slice(k, k + together)
+                expected[row, column] = cut_off(
+                    a[row, part], b[column, part], expected[row, column], least, apart=apart
+                )
+    assert np.array_equal(got, results_in_lanes(expected.astype(np.float32)))
+    assert not np.array_equal(got, call(name, "gfx942", *operands, results_in_lanes(c), rounding="exact"))
 
 
 @pytest.mark.parametrize(("arch", "expected"), [("gfx90a", 0.0), ("gfx942", 2.0**-18 * 4)])

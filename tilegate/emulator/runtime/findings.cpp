@@ -18,7 +18,7 @@ struct Counted {
   uint64_t count;
 };
 std::vector<Counted> kept;
-int kept_of[static_cast<size_t>(Fault::Memory) + 1];
+int kept_of[static_cast<size_t>(Fault::LdsOverflow) + 1];
 std::map<std::tuple<Fault, Site, Site>, size_t> index_of;
 }  // namespace
 
@@ -43,7 +43,7 @@ void stop(const Finding &finding) {
 }
 
 void end_run() {
-  end_at_workgroup(machine.workgroup_number);
+  end_at_turn(machine.turn);
   finish_report(false);
   _exit(0);
 }
@@ -82,11 +82,11 @@ std::string findings_json() {
     snprintf(line, sizeof line,
              "%s{\"kind\":%d,\"site\":%u,\"thread\":%d,\"workgroup\":%u,\"store\":%s,\"space\":%d,\"bytes\":%d,\"offset\":%lld,"
              "\"parameter\":%d,\"other\":%s,\"other_site\":%u,\"other_thread\":%d,\"other_workgroup\":%u,\"other_store\":%s,"
-             "\"lanes\":\"%llx\",\"other_lanes\":\"%llx\",\"count\":%llu}",
+             "\"lanes\":\"%llx\",\"other_lanes\":\"%llx\",\"name\":\"%.64s\",\"count\":%llu}",
              text.size() > 1 ? "," : "", static_cast<int>(f.kind), f.site, f.thread, f.workgroup, f.store ? "true" : "false",
              static_cast<int>(f.space), f.bytes, static_cast<long long>(f.offset), f.parameter, f.has_other ? "true" : "false",
              f.other_site, f.other_thread, f.other_workgroup, f.other_store ? "true" : "false",
-             static_cast<unsigned long long>(f.lanes), static_cast<unsigned long long>(f.other_lanes),
+             static_cast<unsigned long long>(f.lanes), static_cast<unsigned long long>(f.other_lanes), f.name,
              static_cast<unsigned long long>(counted.count));
     text += line;
   }

@@ -19,6 +19,10 @@ enum class Fault : uint8_t {
   Signal,
   Expired,
   Memory,
+  UninitialisedUse,     // a result or a decision depends on a register that nothing has written
+  Overflow,             // integer arithmetic that is not defined; offset tells which
+  PrivateBounds,        // an index beyond a variable of the work-item's own
+  LdsOverflow,          // static and dynamic LDS together; offset their sum
 };
 
 struct Finding {
@@ -38,6 +42,7 @@ struct Finding {
   bool other_store = false;
   uint64_t lanes = 0;        // of the wave: who is at `site`
   uint64_t other_lanes = 0;  // and who at `other_site`, or has ended (no other)
+  const char *name = "";     // of a variable; letters, digits and _ alone
 };
 
 // Counts a finding; the first of each kind and pair of places is kept whole, up to 64 of a kind.

@@ -52,9 +52,11 @@ struct alignas(128) Lane {
   TgExchange exchange;  // which, how, and with what value: of an exchange
   Site site;            // where it waits
   int source_lane;
-  uint64_t value;
+  uint64_t value, shadow;  // of an exchange; bits of the value that are not initialised
+  uint32_t shadow_origin;
   const TgMatrix *matrix;
   TgIndex index;
+  bool bare, storing;  // at a barrier that waits for nothing; has stored in LDS since it last waited
   // From here on of traced runs, but for copies.
   std::vector<Overwrite> overwrites;
   std::vector<Access> accesses;
@@ -79,13 +81,15 @@ struct Launch {
   TgIndex grid, block;
   int threads, waves;
   bool traced, flushes_subnormals;
-  enum class Rounding { Fma, Exact, Groups } rounding;
+  bool shadowed;  // built to tell what is initialised (poison.h)
+  enum class Rounding { Chip, Fma, Exact, Groups } rounding;
   std::vector<void *> arguments;
   std::vector<Buffer> buffers;
   char *lds;  // dynamic LDS
   size_t lds_bytes;
   char *static_lds;
   size_t static_lds_bytes;
+  size_t lds_limit;  // what a workgroup of the chip can have
   uint64_t code_begin, code_end;  // the kernel's library
   void (*kernel)(void **);
 };
@@ -98,16 +102,20 @@ struct Machine {
   Fiber scheduler;  // what runs when no lane does
   TgIndex workgroup;
   uint32_t workgroup_number;
+  uint64_t turn;  // of the workgroup: how many were begun before it
   int live, at_barrier;
+  int count, counted;  // work-items that say yes at the barrier that is to come, and at the last
   uint32_t epoch = 1;           // advances with every barrier and every workgroup
   uint32_t workgroup_epoch = 1;  // the first epoch of this workgroup
   char *stacks;
+  size_t stack_bytes;  // of one lane
   volatile bool expired;  // the time limit has passed
 };
 
 extern Machine machine;
 
-constexpr size_t kStackBytes = 32 << 10;  // kernels with larger frames do not compile (program.py)
+// Of one lane; kernels with larger frames do not compile (program.py). Where nothing is kept in registers it takes more.
+constexpr size_t kStackBytes = 32 << 10, kShadowedStackBytes = 256 << 10;
 
 inline Site site_of(const void *return_address) {
   return static_cast<Site>(reinterpret_cast<uint64_t>(return_address) - machine.launch.code_begin);

@@ -13,6 +13,7 @@
 #include "counters.h"
 #include "findings.h"
 #include "memory.h"
+#include "poison.h"
 #include "processes.h"
 #include "report.h"
 #include "request.h"
@@ -72,11 +73,13 @@ void load_kernel(const std::string &path) {
 
 void make_stacks() {
   // Lanes take turns every few nanoseconds: on small pages their stacks alone would be more than the TLB holds.
-  const size_t bytes = kStackBytes * kMaxThreads;
+  const Launch &launch = machine.launch;
+  machine.stack_bytes = launch.shadowed ? kShadowedStackBytes : kStackBytes;
+  const size_t bytes = machine.stack_bytes * static_cast<size_t>(launch.threads);
   void *memory = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
   if (memory == MAP_FAILED) stop(Finding{Fault::Memory});
   machine.stacks = static_cast<char *>(memory);
-  madvise(memory, kStackBytes * static_cast<size_t>(machine.launch.threads), MADV_HUGEPAGE);
+  if (!launch.shadowed) madvise(memory, bytes, MADV_HUGEPAGE);
 }
 
 // What one process does.
@@ -89,11 +92,20 @@ void run_workgroups(int report) {
   make_stacks();
   open_memory();
   const Launch &launch = machine.launch;
+  if (launch.lds_bytes + launch.static_lds_bytes > launch.lds_limit) {
+    Finding finding{Fault::LdsOverflow};
+    finding.offset = static_cast<int64_t>(launch.lds_bytes + launch.static_lds_bytes);
+    finding.bytes = static_cast<int>(launch.static_lds_bytes);
+    stop(finding);
+  }
+  if (launch.shadowed) open_shadows();
   const uint64_t workgroups = static_cast<uint64_t>(launch.grid.x) * launch.grid.y * launch.grid.z;
-  for (uint64_t number; take_workgroup(workgroups, number);) {
-    run_workgroup(static_cast<uint32_t>(number));
+  for (uint64_t turn; take_turn(workgroups, turn);) {
+    machine.turn = turn;
+    run_workgroup(static_cast<uint32_t>(workgroup_of_turn(turn, workgroups)));
     ++finished_workgroups;
   }
+  if (launch.shadowed) look_at_results();
   finish_report(true);
 }
 }  // namespace

@@ -13,6 +13,7 @@
 
 #include "memory.h"
 #include "rendezvous.h"
+#include "rounding.h"
 
 namespace {
 using Rounding = Launch::Rounding;
@@ -138,14 +139,18 @@ template <int R, int K> __attribute__((noinline)) void execute_bytes(TG_EXECUTE_
   take_d<R>(with, lane, d);
 }
 
-template <int R, int K> void multiply_floats(Operands &with, bool flush) {
+template <int R, int K> void multiply_floats(Operands &with, const TgMatrix &shape, bool flush) {
+  if (machine.launch.rounding == Rounding::Chip && shape.a != TgElement::Float) {
+    multiply_as_chip<R, K>(with.a, with.b, with.d, shape, flush);
+    return;
+  }
   typedef float Rows __attribute__((ext_vector_type(R)));
   constexpr int together = R == 16 ? 4 : 2;  // columns whose sums stay in registers
   const Rounding rounding = machine.launch.rounding;
   for (int column = 0; column < R; column += together) {
     float *d = &with.d[column * R];
     const float *b = &with.b[column * K];
-    if (rounding == Rounding::Fma) {
+    if (rounding == Rounding::Fma || rounding == Rounding::Chip) {
       Rows sums[together];
       memcpy(sums, d, sizeof sums);
       for (int k = 0; k < K; ++k) {
@@ -217,7 +222,7 @@ void multiply(const Wave &wave, const TgMatrix &shape) {
   Operands &with = operands[wave.first_thread / kWave];
   const bool flush = machine.launch.flushes_subnormals && shape.a != TgElement::Float;
   with_shape(
-      shape, [&](auto R, auto K) { multiply_floats<R, K>(with, flush); }, [&](auto R, auto K) { multiply_bytes<R, K>(with); });
+      shape, [&](auto R, auto K) { multiply_floats<R, K>(with, shape, flush); }, [&](auto R, auto K) { multiply_bytes<R, K>(with); });
 }
 
 extern "C" void tg_matrix(TG_EXECUTE_PARAMETERS) {

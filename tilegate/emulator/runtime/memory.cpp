@@ -1,7 +1,6 @@
 // Which accesses are ordered. Inside a workgroup only a barrier orders the accesses of two work-items; `Machine::epoch`
-// counts barriers, so two accesses of one epoch by different work-items conflict when one is a store. (The chip runs the
-// lanes of a wave in step, which this emulator does not: see Fault::WaveRace.) Workgroups are never ordered. Atomics are
-// ordered among themselves.
+// counts barriers, so two accesses of one epoch by different work-items conflict when one is a store. (The chip runs the lanes of a wave in step, which this emulator does not: see Fault::WaveRace.) Workgroups are never
+// ordered. Atomics are ordered among themselves and with nothing else, so they are remembered apart.
 #include "memory.h"
 
 #include <sys/mman.h>
@@ -12,21 +11,33 @@
 
 #include "counters.h"
 #include "findings.h"
+#include "poison.h"
 #include "rendezvous.h"
 #include "report.h"
 
 namespace {
-// What is known of one byte: its last store and its last loads.
+// The last access of one sort.
+struct Record {
+  uint32_t epoch, wave_epoch;
+  Site site;
+  uint16_t thread;
+  uint16_t waves;  // which waves of the workgroup did so in `epoch`
+};
+// The last one of another workgroup, which those of the own do not make forgotten.
+struct Foreign {
+  uint32_t epoch;
+  Site site;
+  uint16_t thread;
+};
+// What is known of one byte.
 struct Cell {
-  uint32_t store_epoch, store_wave_epoch;
-  Site store_site;
-  uint32_t load_epoch, load_wave_epoch;
-  Site load_site;
+  Record store, load, atomic;
+  Foreign foreign_load, foreign_atomic;
   uint32_t earlier_load_epoch;  // loads of the epoch before, for barriers that are needed
-  uint16_t storer, loader, earlier_loader;
-  uint16_t load_waves;  // which waves loaded in load_epoch
-  bool written, atomic_store, atomic_load, several_loaders, earlier_several;
-  bool copying;  // an asynchronous copy will write it
+  uint16_t earlier_loader;
+  bool written : 1, several_loaders : 1, earlier_several : 1;
+  bool several_atomics : 1, atomic_stored : 1, foreign_atomic_stored : 1;
+  bool copying : 1;  // an asynchronous copy will write it
 };
 
 Cell *lds_cells;
@@ -35,7 +46,7 @@ struct ShadowBuffer {
   Cell *cells;
 };
 std::vector<ShadowBuffer> shadows;
-std::vector<uint32_t> first_epochs;  // of each workgroup that ran
+std::vector<std::pair<uint32_t, uint32_t>> first_epochs;  // of each workgroup that ran, and its number
 Site last_barrier;
 const char *last_out_of_bounds;
 std::map<Site, bool> barrier_needed;
@@ -47,8 +58,8 @@ Cell *allocate(size_t cells) {
 }
 
 uint32_t workgroup_of(uint32_t epoch) {
-  const auto next = std::upper_bound(first_epochs.begin(), first_epochs.end(), epoch);
-  return static_cast<uint32_t>(next - first_epochs.begin()) - 1;
+  const auto next = std::upper_bound(first_epochs.begin(), first_epochs.end(), std::make_pair(epoch, ~0u));
+  return std::prev(next)->second;
 }
 
 Finding finding_of(Fault kind, const Lane &lane, Site site, const void *address, int bytes, bool store) {
@@ -72,11 +83,29 @@ inline void need_barrier(uint32_t other_epoch) {
   if (other_epoch + 1 == machine.epoch && other_epoch >= machine.workgroup_epoch) barrier_needed[last_barrier] = true;
 }
 
-// Whether an access of this epoch conflicts with an earlier one that `cell` remembers.
-inline bool unordered(const Lane &lane, int other_thread, uint32_t other_epoch, uint32_t other_wave_epoch) {
-  if (other_epoch < machine.workgroup_epoch) return true;  // another workgroup
-  if (other_epoch != machine.epoch || other_thread == lane.thread) return false;
-  return other_thread / kWave != lane.wave || other_wave_epoch == machine.waves[lane.wave].epoch;
+// Whether an access of this epoch is not ordered after an earlier one.
+inline bool unordered(const Lane &lane, const Record &earlier, bool several) {
+  if (earlier.epoch == 0) return false;
+  if (earlier.epoch < machine.workgroup_epoch) return true;  // another workgroup
+  if (earlier.epoch != machine.epoch) return false;
+  if (earlier.waves & ~(1u << lane.wave)) return true;
+  return (earlier.thread != lane.thread || several) && earlier.wave_epoch == machine.waves[lane.wave].epoch;
+}
+
+// Remembers an access; tells whether other work-items have done the same in this epoch.
+inline bool remember(Record &record, const Lane &lane, Site site, bool several) {
+  const bool again = record.epoch == machine.epoch;
+  several = again && (several || record.thread != lane.thread);
+  record.waves = static_cast<uint16_t>((again ? record.waves : 0) | 1u << lane.wave);
+  record.epoch = machine.epoch;
+  record.wave_epoch = machine.waves[lane.wave].epoch;
+  record.site = site;
+  record.thread = static_cast<uint16_t>(lane.thread);
+  return several;
+}
+
+inline void keep_foreign(Foreign &foreign, const Record &record) {
+  if (record.epoch != 0 && record.epoch < machine.workgroup_epoch) foreign = {record.epoch, record.site, record.thread};
 }
 
 void conflict(Lane &lane, Site site, const void *address, int bytes, bool store, bool other_store, Site other_site,
@@ -94,74 +123,83 @@ enum class Kind { Plain, Atomic, FromCopy };
 
 // Checks an access to `bytes` bytes whose cells are given, and remembers it.
 void check(Lane &lane, Cell *cells, const char *address, int bytes, bool store, Site site, Space space, Kind kind) {
-  const uint32_t epoch = machine.epoch, wave_epoch = machine.waves[lane.wave].epoch;
+  const uint32_t epoch = machine.epoch;
   const bool atomic = kind == Kind::Atomic;
   const auto thread = static_cast<uint16_t>(lane.thread);
   bool reported = false;
+  // A race, but for a store after a store that writes what is there already, which only its end shows.
+  const auto against = [&](const Cell &cell, bool other_store, Site other_site, int other_thread, uint32_t other_epoch) {
+    reported = true;
+    if (store && other_store && !cell.copying && kind == Kind::Plain) {
+      Overwrite overwrite{address, static_cast<uint8_t>(bytes), {}, site, other_site, other_thread, other_epoch};
+      memcpy(overwrite.before, address, static_cast<size_t>(bytes));
+      lane.overwrites.push_back(overwrite);
+    } else {
+      conflict(lane, site, address, bytes, store, other_store, other_site, other_thread, other_epoch);
+    }
+  };
   for (int i = 0; i < bytes; ++i) {
     Cell &cell = cells[i];
-    if (cell.written && cell.store_epoch != 0 && !(atomic && cell.atomic_store)) {
-      if (!reported && unordered(lane, cell.storer, cell.store_epoch, cell.store_wave_epoch)) {
-        reported = true;
-        if (store && !cell.copying && kind == Kind::Plain) {  // a race unless it stores the same value
-          Overwrite overwrite{address, static_cast<uint8_t>(bytes), {}, site, cell.store_site, cell.storer, cell.store_epoch};
-          memcpy(overwrite.before, address, static_cast<size_t>(bytes));
-          lane.overwrites.push_back(overwrite);
-        } else {
-          conflict(lane, site, address, bytes, store, true, cell.store_site, cell.storer, cell.store_epoch);
-        }
-      } else if (cell.storer != thread) {
-        need_barrier(cell.store_epoch);
-      }
+    if (cell.store.epoch != 0) {
+      if (!reported && unordered(lane, cell.store, false))
+        against(cell, true, cell.store.site, cell.store.thread, cell.store.epoch);
+      else if (cell.store.thread != thread)
+        need_barrier(cell.store.epoch);
     }
+    if (!atomic && cell.atomic.epoch != 0 && (store || cell.atomic_stored)) {
+      if (!reported && unordered(lane, cell.atomic, cell.several_atomics))
+        against(cell, cell.atomic_stored, cell.atomic.site, cell.atomic.thread, cell.atomic.epoch);
+      else if (cell.atomic.thread != thread || cell.several_atomics)
+        need_barrier(cell.atomic.epoch);
+    }
+    if (!atomic && !reported && cell.foreign_atomic.epoch != 0 && (store || cell.foreign_atomic_stored))
+      against(cell, cell.foreign_atomic_stored, cell.foreign_atomic.site, cell.foreign_atomic.thread, cell.foreign_atomic.epoch);
     if (cell.copying && kind != Kind::FromCopy && !reported) {
       reported = true;
       Finding finding = finding_of(Fault::CopyRace, lane, site, address, bytes, store);
       finding.has_other = true;
-      finding.other_site = cell.store_site;
-      finding.other_thread = cell.storer;
+      finding.other_site = cell.store.site;
+      finding.other_thread = cell.store.thread;
       finding.other_workgroup = machine.workgroup_number;
       finding.other_store = true;
       found(finding);
     }
     if (store) {
-      if (cell.load_epoch != 0 && !(atomic && cell.atomic_load)) {
-        if (!reported && (cell.load_waves & ~(1u << lane.wave)) && cell.load_epoch == epoch) {
-          reported = true;
-          conflict(lane, site, address, bytes, true, false, cell.load_site, cell.loader, cell.load_epoch);
-        } else if (!reported && unordered(lane, cell.loader, cell.load_epoch, cell.load_wave_epoch)) {
-          reported = true;
-          conflict(lane, site, address, bytes, true, false, cell.load_site, cell.loader, cell.load_epoch);
-        }
-        if (cell.loader != thread || cell.several_loaders) need_barrier(cell.load_epoch);
+      if (cell.load.epoch != 0) {
+        if (!reported && unordered(lane, cell.load, cell.several_loaders))
+          against(cell, false, cell.load.site, cell.load.thread, cell.load.epoch);
+        if (cell.load.thread != thread || cell.several_loaders) need_barrier(cell.load.epoch);
         if (cell.earlier_loader != thread || cell.earlier_several) need_barrier(cell.earlier_load_epoch);
       }
-      cell.store_epoch = epoch;
-      cell.store_wave_epoch = wave_epoch;
-      cell.store_site = site;
-      cell.storer = thread;
-      cell.atomic_store = atomic;
+      if (!reported && cell.foreign_load.epoch != 0)
+        against(cell, false, cell.foreign_load.site, cell.foreign_load.thread, cell.foreign_load.epoch);
+      if (!atomic) remember(cell.store, lane, site, false);
       cell.written = true;
-    } else {
+    } else if (!atomic) {
       if (space == Space::Lds && !cell.written && !reported) {
         reported = true;
         found(finding_of(Fault::Uninitialised, lane, site, address, bytes, false));
       }
-      if (cell.load_epoch != epoch) {
-        cell.earlier_load_epoch = cell.load_epoch;
-        cell.earlier_loader = cell.loader;
+      if (cell.load.epoch != epoch) {
+        cell.earlier_load_epoch = cell.load.epoch;
+        cell.earlier_loader = cell.load.thread;
         cell.earlier_several = cell.several_loaders;
-        cell.load_epoch = epoch;
-        cell.load_waves = 0;
-        cell.several_loaders = false;
-      } else if (cell.loader != thread) {
-        cell.several_loaders = true;
+        keep_foreign(cell.foreign_load, cell.load);
       }
-      cell.load_waves |= static_cast<uint16_t>(1u << lane.wave);
-      cell.load_wave_epoch = wave_epoch;
-      cell.load_site = site;
-      cell.loader = thread;
-      cell.atomic_load = atomic;
+      cell.several_loaders = remember(cell.load, lane, site, cell.several_loaders);
+    } else if (space == Space::Lds && !cell.written && !reported) {
+      reported = true;
+      found(finding_of(Fault::Uninitialised, lane, site, address, bytes, false));
+    }
+    if (atomic) {
+      if (cell.atomic.epoch < machine.workgroup_epoch) {
+        if (cell.atomic.epoch != 0 && (cell.atomic_stored || !cell.foreign_atomic_stored)) {
+          keep_foreign(cell.foreign_atomic, cell.atomic);
+          cell.foreign_atomic_stored = cell.atomic_stored;
+        }
+      }
+      cell.atomic_stored = store || (cell.atomic.epoch == epoch && cell.atomic_stored);
+      cell.several_atomics = remember(cell.atomic, lane, site, cell.several_atomics);
     }
   }
 }
@@ -184,7 +222,7 @@ Cell *cells_of(const char *address, int bytes, Space &space) {
 }
 
 inline bool on_stack(const void *address) {
-  return static_cast<size_t>(static_cast<const char *>(address) - machine.stacks) < kStackBytes * kMaxThreads;
+  return static_cast<size_t>(static_cast<const char *>(address) - machine.stacks) < machine.stack_bytes * static_cast<size_t>(machine.launch.threads);
 }
 
 // One load or store of the kernel.
@@ -213,6 +251,7 @@ void access(const void *pointer, int bytes, bool store, Site site, Kind kind = K
   if (reinterpret_cast<uint64_t>(address) % static_cast<unsigned>(bytes))
     found(finding_of(Fault::Misaligned, *lane, site, pointer, bytes, store));
   check(*lane, cells, address, bytes, store, site, space, kind);
+  if (store && space == Space::Lds && kind == Kind::Plain) lane->storing = true;
   const uint64_t where = space == Space::Lds ? static_cast<uint64_t>(lds_offset(address)) : reinterpret_cast<uint64_t>(address);
   if (kind == Kind::Atomic)
     count_atomic(site);
@@ -243,6 +282,7 @@ void finish_copy(Lane &lane, const Copy &copy) {
     memcpy(copy.lds, copy.global, static_cast<size_t>(copy.bytes));
   else
     memset(copy.lds, 0, static_cast<size_t>(copy.bytes));
+  if (machine.launch.shadowed) copy_shadow(copy.lds, copy.global, static_cast<size_t>(copy.bytes));
 }
 }  // namespace
 
@@ -262,8 +302,9 @@ void prepare_memory() {
   // All ones is a NaN in every floating-point format that has one.
   memset(launch.lds, 0xff, launch.lds_bytes);
   if (launch.static_lds_bytes != 0) memset(launch.static_lds, 0xff, launch.static_lds_bytes);
+  if (launch.shadowed) poison_lds();
   if (!launch.traced) return;
-  first_epochs.push_back(machine.epoch);
+  first_epochs.emplace_back(machine.epoch, machine.workgroup_number);
   std::fill_n(lds_cells, launch.lds_bytes + launch.static_lds_bytes, Cell{});
 }
 
@@ -299,9 +340,11 @@ uint64_t tg_atomic_load(const void *address, int size) {
   }
   uint64_t value = 0;
   memcpy(&value, address, static_cast<size_t>(size));
+  if (machine.launch.shadowed) return_shadow_of(address, size);
   return value;
 }
 void tg_atomic_store(void *address, int size, uint64_t value) {
+  if (machine.launch.shadowed) store_shadow_argument(address, size, 2, TG_SITE());
   // Its conflicts as a store; it is counted with its load.
   Space space;
   Cell *cells = machine.launch.traced ? cells_of(static_cast<char *>(address), size, space) : nullptr;

@@ -3,10 +3,13 @@
 // A lane that arrives waits until all live lanes of its wave (at a barrier: of the workgroup) have arrived. The last one
 // carries the operation out for all. When no lane can run, the lanes of a wave that wait at one place under a condition
 // carry it out alone, as the chip does with the others masked off.
+#include <csignal>
+
 #include "counters.h"
 #include "findings.h"
 #include "matrix.h"
 #include "memory.h"
+#include "poison.h"
 #include "rendezvous.h"
 
 Machine machine;
@@ -46,23 +49,51 @@ void exchange(Lane *lanes, uint64_t mask) {
     }
     for (uint64_t rest = mask; rest; rest &= rest - 1) lanes[__builtin_ctzll(rest)].value = votes;
   } else if (first.exchange == TgExchange::FirstLane) {
-    const uint64_t value = first.value;
-    for (uint64_t rest = mask; rest; rest &= rest - 1) lanes[__builtin_ctzll(rest)].value = value;
-  } else if (first.exchange == TgExchange::Shuffle) {
-    uint64_t read[kWave];
+    for (uint64_t rest = mask; rest; rest &= rest - 1) {
+      Lane &lane = lanes[__builtin_ctzll(rest)];
+      lane.value = first.value;
+      lane.shadow = first.shadow;
+      lane.shadow_origin = first.shadow_origin;
+    }
+  } else if (first.exchange == TgExchange::Push) {
+    uint64_t pushed[kWave] = {}, shadow[kWave] = {};
+    uint32_t origin[kWave] = {};
+    for (uint64_t rest = mask; rest; rest &= rest - 1) {
+      const Lane &from = lanes[__builtin_ctzll(rest)];
+      const int to = from.source_lane & (kWave - 1);
+      pushed[to] = from.value;
+      shadow[to] = from.shadow;
+      origin[to] = from.shadow_origin;
+    }
+    for (uint64_t rest = mask; rest; rest &= rest - 1) {
+      const int lane = __builtin_ctzll(rest);
+      lanes[lane].value = pushed[lane];
+      lanes[lane].shadow = shadow[lane];
+      lanes[lane].shadow_origin = origin[lane];
+    }
+  } else if (first.exchange != TgExchange::WaveBarrier) {
+    uint64_t read[kWave], shadow[kWave];
+    uint32_t origin[kWave];
     for (uint64_t rest = mask; rest; rest &= rest - 1) {
       const int lane = __builtin_ctzll(rest), source = lanes[lane].source_lane & (kWave - 1);
-      if (!(mask >> source & 1)) {
+      const bool there = mask >> source & 1;
+      if (!there && lanes[lane].exchange != TgExchange::Dpp) {
         Finding finding = at(Fault::InactiveLane, lanes[lane]);
         finding.offset = source;
         finding.lanes = mask;
+        finding.store = lanes[lane].exchange == TgExchange::ReadLane;
         found(finding);
       }
-      read[lane] = mask >> source & 1 ? lanes[source].value : 0;
+      read[lane] = there ? lanes[source].value : 0;
+      if (there && lanes[lane].exchange == TgExchange::Dpp) read[lane] |= 1ull << 32;
+      shadow[lane] = there ? lanes[source].shadow : 0;
+      origin[lane] = lanes[source].shadow_origin;
     }
     for (uint64_t rest = mask; rest; rest &= rest - 1) {
       const int lane = __builtin_ctzll(rest);
       lanes[lane].value = read[lane];
+      lanes[lane].shadow = shadow[lane];
+      lanes[lane].shadow_origin = origin[lane];
     }
   }
 }
@@ -126,7 +157,11 @@ void release_barrier(const Lane *self) {
     stop(finding);
   }
   machine.at_barrier = 0;
-  ++machine.epoch;
+  machine.counted = machine.count;
+  machine.count = 0;
+  bool ordered = true;  // a bare barrier lets pass what is still on its way to LDS
+  for (int t = 0; t < machine.launch.threads; ++t) ordered &= !(machine.lanes[t].bare && machine.lanes[t].storing);
+  if (ordered) ++machine.epoch;
   count_barrier(first->site);
   make_all_ready(self);
 }
@@ -192,8 +227,9 @@ void run_workgroup(uint32_t number) {
     lane.accesses.clear();
     lane.copies.clear();
     lane.overwrites.clear();
+    lane.bare = lane.storing = false;
     // Stacks that all began at one offset of a page would share a few sets of the cache.
-    prepare_fiber(lane.fiber, machine.stacks + kStackBytes * t, kStackBytes - 256 * (t % 16), lane_main);
+    prepare_fiber(lane.fiber, machine.stacks + machine.stack_bytes * static_cast<size_t>(t), machine.stack_bytes - 256 * (t % 16), lane_main);
   }
   make_all_ready(nullptr);
   machine.running = take_ready();
@@ -209,11 +245,21 @@ TgIndex tg_block_size() { return machine.launch.block; }
 TgIndex tg_grid_size() { return machine.launch.grid; }
 unsigned int tg_lane() { return static_cast<unsigned int>(machine.running->lane); }
 
-void tg_barrier() {
+void tg_unknown_modifier() {
+  Lane &self = *machine.running;
+  self.site = TG_SITE();
+  Finding finding = at(Fault::Signal, self);
+  finding.offset = SIGTRAP;
+  stop(finding);
+}
+
+static inline __attribute__((always_inline)) void come_to_barrier(Site site, bool bare) {
   Lane &self = *machine.running;
   settle_overwrites(self);
   self.waiting = Waiting::Barrier;
-  self.site = TG_SITE();
+  self.site = site;
+  self.bare = bare;
+  self.storing &= bare;
   if (++machine.at_barrier == machine.live) {
     release_barrier(&self);
     if (!yields_after_release()) return;
@@ -221,6 +267,14 @@ void tg_barrier() {
   }
   park(self);
 }
+void tg_barrier() { come_to_barrier(TG_SITE(), false); }
+void tg_bare_barrier() { come_to_barrier(TG_SITE(), true); }
+int tg_barrier_count(int predicate) {
+  machine.count += predicate;
+  come_to_barrier(TG_SITE(), false);
+  return machine.counted;  // until all have come to the next
+}
+void tg_drain() { machine.running->storing = false; }
 
 uint64_t tg_exchange(TgExchange kind, uint64_t value, int source_lane) {
   Lane &self = *machine.running;
@@ -228,7 +282,9 @@ uint64_t tg_exchange(TgExchange kind, uint64_t value, int source_lane) {
   self.exchange = kind;
   self.value = value;
   self.source_lane = source_lane;
+  if (machine.launch.shadowed) bring_shadow(self, TG_SITE());
   arrive(self, Waiting::Exchange, TG_SITE());
+  if (machine.launch.shadowed) take_shadow(self);
   return self.value;
 }
 }

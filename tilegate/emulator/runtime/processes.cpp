@@ -120,13 +120,13 @@ void watch_processes(int processes, double seconds, int report, void (*work)(int
   _exit(0);
 }
 
-bool take_workgroup(uint64_t workgroups, uint64_t &number) {
-  number = shared->next.fetch_add(1);
-  return number < workgroups && number <= shared->last;
+bool take_turn(uint64_t workgroups, uint64_t &turn) {
+  turn = shared->next.fetch_add(1);
+  return turn < workgroups && turn <= shared->last;
 }
 
-void end_at_workgroup(uint64_t number) {
+void end_at_turn(uint64_t turn) {
   uint64_t last = shared->last;
-  while (number < last && !shared->last.compare_exchange_weak(last, number)) {
+  while (turn < last && !shared->last.compare_exchange_weak(last, turn)) {
   }
 }

@@ -7,7 +7,8 @@
 // its exit status (of a signal: negative), the length of its report, and the report.
 [[noreturn]] void watch_processes(int processes, double seconds, int report, void (*work)(int report));
 
-// For `work`: the next workgroup that no other process has taken. False if none is left, or one before it ended the run.
-bool take_workgroup(uint64_t workgroups, uint64_t &number);
-// The run ends with workgroup `number`: those after it need not be run.
-void end_at_workgroup(uint64_t number);
+// For `work`: the next turn that no other process has taken: 0 for the first workgroup. False if none is left, or one before it
+// ended the run.
+bool take_turn(uint64_t workgroups, uint64_t &turn);
+// The run ends with this turn: those after it need not be run.
+void end_at_turn(uint64_t turn);

@@ -36,6 +36,8 @@ Request read_request(int request, int memory) {
       std::getline(text >> std::ws, wanted.library);
     } else if (word == "traced") {
       text >> launch.traced;
+    } else if (word == "shadowed") {
+      text >> launch.shadowed;
     } else if (word == "flushes") {
       text >> launch.flushes_subnormals;
     } else if (word == "rounding") {
@@ -47,11 +49,14 @@ Request read_request(int request, int memory) {
     } else if (word == "block") {
       text >> launch.block.x >> launch.block.y >> launch.block.z;
     } else if (word == "schedule") {
-      int waves;
-      text >> wanted.schedule.descending >> waves >> wanted.schedule.seed;
+      int waves, workgroups;
+      text >> wanted.schedule.descending >> waves >> wanted.schedule.seed >> workgroups;
+      wanted.schedule.workgroups = static_cast<Schedule::Workgroups>(workgroups);
       wanted.schedule.waves = static_cast<Schedule::Waves>(waves);
     } else if (word == "limits") {
       text >> wanted.seconds >> wanted.memory_bytes;
+    } else if (word == "lds") {
+      text >> launch.lds_limit;
     } else if (word == "processes") {
       text >> wanted.processes;
     } else if (word == "scalar") {
@@ -59,17 +64,23 @@ Request read_request(int request, int memory) {
       text >> bits;
       values.push_back(bits);
       launch.arguments.push_back(&values.back());
-    } else if (word == "buffer") {  // offset in the file, mapped bytes, where the buffer begins in them, its size
+    } else if (word == "buffer") {  // offset in the file, mapped bytes, where it begins in them, its size, whose it is
       uint64_t offset, mapped, skew, bytes;
-      text >> offset >> mapped >> skew >> bytes;
+      int parameter;
+      text >> offset >> mapped >> skew >> bytes >> parameter;
       void *reserved = mmap(nullptr, mapped + 2 * kGuard, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
       if (reserved == MAP_FAILED) refuse("no address space for the arguments");
       char *begin = static_cast<char *>(reserved) + kGuard;
       if (mapped > 0 && mmap(begin, mapped, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED, memory, static_cast<off_t>(offset)) == MAP_FAILED)
         refuse("cannot map the arguments");
       const auto address = reinterpret_cast<uint64_t>(begin) + skew;
-      launch.buffers.push_back({address, address + bytes, static_cast<int>(launch.arguments.size())});
-      values.push_back(address);
+      launch.buffers.push_back({address, address + bytes, parameter});
+    } else if (word == "array") {  // the buffer, and where the argument begins in it
+      size_t buffer;
+      uint64_t offset;
+      text >> buffer >> offset;
+      if (buffer >= launch.buffers.size()) refuse("an array of no buffer");
+      values.push_back(launch.buffers[buffer].begin + offset);
       launch.arguments.push_back(&values.back());
     } else {
       refuse("unknown word '" + word + "' in the request");

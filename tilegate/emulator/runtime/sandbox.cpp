@@ -57,6 +57,8 @@ void on_fault(int number, siginfo_t *info, void *context) {
           close = finding.offset >= -near && finding.offset < static_cast<int64_t>(buffer.end - buffer.begin) + near;
     if (close) finding.kind = Fault::OutOfBounds;
   }
+  // Of this build alone: checks of the sizes of variables end in one.
+  if (number == SIGILL && machine.launch.shadowed) finding.kind = Fault::PrivateBounds;
   if (finding.kind == Fault::Signal) finding.offset = number;
   stop(finding);
 }

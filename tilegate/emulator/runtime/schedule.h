@@ -9,6 +9,7 @@ struct Schedule {
   bool descending;  // lanes of a wave from the last to the first
   enum class Waves { Greedy, Robin, Random } waves;  // Greedy: a wave runs on until it must wait
   uint64_t seed;
+  enum class Workgroups { Up, Down, Random } workgroups;
 };
 
 // A ring: lanes that became ready last stand in front (Greedy) or at the back (Robin, Random).
@@ -21,6 +22,8 @@ struct Ready {
 extern Ready ready;
 
 void set_schedule(const Schedule &schedule);
+// Which workgroup comes in a turn. Each comes once.
+uint64_t workgroup_of_turn(uint64_t turn, uint64_t workgroups);
 // Nobody is ready. The order of a workgroup does not depend on which ones its process ran before.
 void begin_schedule(uint32_t workgroup);
 // Puts a lane drawn at random in front.

@@ -24,7 +24,10 @@ struct TgMatrix {
 };
 
 // Which values of which lanes an exchange reads.
-enum class TgExchange : uint8_t { Shuffle, FirstLane, Ballot, WaveBarrier };
+//   ReadLane  a lane's register, whether it takes part or not, which only the chip knows
+//   Dpp       of a lane that does not take part, nothing: bit 32 tells that there is a value
+//   Push      `source_lane` is where the value goes; of several the last; 0 where none comes
+enum class TgExchange : uint8_t { Shuffle, FirstLane, Ballot, WaveBarrier, ReadLane, Dpp, Push };
 
 extern "C" {
 // Constant for a work-item: the compiler may keep the answers.
@@ -35,8 +38,16 @@ TgIndex tg_grid_size() __attribute__((const));
 unsigned int tg_lane() __attribute__((const));
 
 TG_TOGETHER void tg_barrier();
+// The instruction alone, which does not wait for what a wave has still to store in LDS.
+TG_TOGETHER void tg_bare_barrier();
+TG_TOGETHER int tg_barrier_count(int predicate);  // of how many work-items it is not 0
+void tg_drain();  // this work-item waits for its own stores in LDS
 TG_TOGETHER uint64_t tg_exchange(TgExchange kind, uint64_t value, int source_lane);
 TG_TOGETHER void tg_matrix(const TgMatrix *shape, const void *a, const void *b, const void *c, void *d);
+void tg_unknown_modifier();  // of a matrix instruction: ends the run
+// Around it in a build that tells what is initialised: operands before, the result after.
+void tg_bring_factors(const TgMatrix *shape, const void *a, const void *b);
+void tg_take_factors(const TgMatrix *shape, const void *c, void *d);
 
 // An atomic operation is a load and a store with no other work-item in between; `size` is 1, 2, 4 or 8 bytes.
 uint64_t tg_atomic_load(const void *address, int size);

@@ -2,14 +2,22 @@
 #pragma once
 
 TG_COLLECTIVE void __syncthreads() { tg_barrier(); }
-TG_COLLECTIVE void __builtin_amdgcn_s_barrier() { tg_barrier(); }
+TG_COLLECTIVE void __builtin_amdgcn_s_barrier() { tg_bare_barrier(); }
+TG_COLLECTIVE int __syncthreads_count(int predicate) { return tg_barrier_count(predicate != 0); }
+TG_COLLECTIVE int __syncthreads_or(int predicate) { return tg_barrier_count(predicate != 0) != 0; }
+TG_COLLECTIVE int __syncthreads_and(int predicate) { return tg_barrier_count(predicate == 0) == 0; }
 TG_COLLECTIVE void __builtin_amdgcn_wave_barrier() { tg_exchange(TgExchange::WaveBarrier, 0, 0); }
 TG_COLLECTIVE void __syncwarp() { __builtin_amdgcn_wave_barrier(); }
-// One work-item runs at a time and sees every earlier store: fences, and hints to the instruction scheduler, do nothing.
-TG_DEVICE void __threadfence() {}
-TG_DEVICE void __threadfence_block() {}
-TG_DEVICE void __threadfence_system() {}
-TG_DEVICE void __builtin_amdgcn_fence(int, const char *) {}
+// One work-item runs at a time and sees every earlier store: fences only wait for stores in LDS, and hints to the
+// instruction scheduler do nothing.
+TG_DEVICE void __threadfence() { tg_drain(); }
+TG_DEVICE void __threadfence_block() { tg_drain(); }
+TG_DEVICE void __threadfence_system() { tg_drain(); }
+TG_DEVICE void __builtin_amdgcn_fence(int, const char *) { tg_drain(); }
+// Bits 8 to 11 are lgkmcnt, which counts what is under way in LDS (CDNA3 ISA reference, S_WAITCNT).
+TG_DEVICE void __builtin_amdgcn_s_waitcnt(int counts) {
+  if ((counts >> 8 & 15) == 0) tg_drain();
+}
 TG_DEVICE void __builtin_amdgcn_sched_barrier(int) {}
 TG_DEVICE void __builtin_amdgcn_sched_group_barrier(int, int, int) {}
 TG_DEVICE void __builtin_amdgcn_iglp_opt(int) {}
@@ -48,8 +56,9 @@ template <typename T> TG_COLLECTIVE T __shfl_xor_sync(uint64_t, T value, int mas
 
 TG_COLLECTIVE int __builtin_amdgcn_ds_bpermute(int byte, int value) { return tg_read_lane(value, (byte >> 2) & 63); }
 TG_COLLECTIVE unsigned int __builtin_amdgcn_readfirstlane(unsigned int value) { return tg_read_lane(value, 0, TgExchange::FirstLane); }
-TG_COLLECTIVE int __builtin_amdgcn_readlane(int value, int lane) { return tg_read_lane(value, lane & 63); }
+TG_COLLECTIVE int __builtin_amdgcn_readlane(int value, int lane) { return tg_read_lane(value, lane & 63, TgExchange::ReadLane); }
 TG_COLLECTIVE unsigned long long __ballot(int predicate) { return tg_exchange(TgExchange::Ballot, predicate != 0, 0); }
+TG_COLLECTIVE unsigned long long __builtin_amdgcn_ballot_w64(bool predicate) { return __ballot(predicate); }
 TG_COLLECTIVE unsigned long long __activemask() { return __ballot(1); }
 TG_COLLECTIVE int __any(int predicate) { return __ballot(predicate) != 0; }
 TG_COLLECTIVE int __all(int predicate) { return __ballot(predicate == 0) == 0; }

@@ -17,13 +17,20 @@ template <size_t bytes, typename Vector> TG_DEVICE const Vector &tg_operand(cons
   return vector;
 }
 
+#if __has_feature(memory_sanitizer)
+#define TG_SHADOWS(call) call
+#else
+#define TG_SHADOWS(call)
+#endif
 #define TG_MFMA(name, rows, columns, depth, a_type, b_type, bytes, accumulator)                                        \
   template <typename A, typename B>                                                                                    \
   TG_COLLECTIVE accumulator __builtin_amdgcn_mfma_##name(A a, B b, accumulator c, int cbsz, int abid, int blgp) {          \
     static constexpr TgMatrix shape{rows, columns, depth, TgElement::a_type, TgElement::b_type};                       \
-    if (cbsz | abid | blgp) __builtin_trap(); /* broadcasts and rotations of operands */                               \
+    if (cbsz | abid | blgp) tg_unknown_modifier(); /* broadcasts and rotations of operands */                         \
     accumulator d;                                                                                                     \
+    TG_SHADOWS(tg_bring_factors(&shape, &tg_operand<bytes>(a), &tg_operand<bytes>(b));)                                \
     tg_matrix(&shape, &tg_operand<bytes>(a), &tg_operand<bytes>(b), &c, &d);                                           \
+    TG_SHADOWS(tg_take_factors(&shape, &c, &d);)                                                                       \
     return d;                                                                                                          \
   }
 
@@ -66,3 +73,4 @@ TG_MFMA(i32_16x16x64_i8, 16, 16, 64, Int8, Int8, 16, tg_int4)
 TG_MFMA(i32_32x32x32_i8, 32, 32, 32, Int8, Int8, 16, tg_int16)
 #endif
 #undef TG_MFMA
+#undef TG_SHADOWS

@@ -38,11 +38,29 @@ TG_ORDERED(long long)
 TG_ORDERED(unsigned long long)
 #undef TG_ORDERED
 
-// The C library declares functions of these names, with its own meaning.
-#define __expf(x) ::expf(x)
+// The bare instructions take subnormal inputs for 0 and give 0 for subnormal results (V_EXP_F32, V_LOG_F32, V_RCP_F32,
+// V_RSQ_F32 and V_SQRT_F32 in the CDNA3 ISA reference; LLVM scales around each of them for that reason).
+TG_DEVICE float tg_flushed(float x) { return __builtin_fabsf(x) < 0x1p-126f ? __builtin_copysignf(0.0f, x) : x; }
+#define TG_BARE(name, expression)                                                                                      \
+  TG_DEVICE float name(float x) {                                                                                      \
+    x = tg_flushed(x);                                                                                                 \
+    return tg_flushed(expression);                                                                                     \
+  }
+TG_BARE(__builtin_amdgcn_rcpf, 1.0f / x)
+TG_BARE(__builtin_amdgcn_rsqf, 1.0f / ::sqrtf(x))
+TG_BARE(__builtin_amdgcn_sqrtf, ::sqrtf(x))
+TG_BARE(__builtin_amdgcn_exp2f, ::exp2f(x))
+TG_BARE(__builtin_amdgcn_logf, ::log2f(x))
+#undef TG_BARE
+TG_DEVICE float tg_native_exp(float x) { return __builtin_amdgcn_exp2f(x * 1.44269504f); }
+TG_DEVICE float tg_native_log(float x) { return __builtin_amdgcn_logf(x) * 0.693147181f; }
+
+// The C library declares functions of these names, with its own meaning. HIP's of two underscores are made of the bare
+// instructions (__ocml_native_exp_f32 and __ocml_native_log_f32 of ROCm's device library).
+#define __expf(x) tg_native_exp(x)
 #define __exp10f(x) ::powf(10.0f, x)
-#define __logf(x) ::logf(x)
-#define __log2f(x) ::log2f(x)
+#define __logf(x) tg_native_log(x)
+#define __log2f(x) __builtin_amdgcn_logf(x)
 #define __log10f(x) ::log10f(x)
 #define __sinf(x) ::sinf(x)
 #define __cosf(x) ::cosf(x)
@@ -54,16 +72,32 @@ TG_MATH(rsqrtf, 1.0f / ::sqrtf(x))
 TG_MATH(__frsqrt_rn, 1.0f / ::sqrtf(x))
 TG_MATH(__fsqrt_rn, ::sqrtf(x))
 TG_MATH(__frcp_rn, 1.0f / x)
-TG_MATH(__builtin_amdgcn_rcpf, 1.0f / x)
-TG_MATH(__builtin_amdgcn_rsqf, 1.0f / ::sqrtf(x))
-TG_MATH(__builtin_amdgcn_sqrtf, ::sqrtf(x))
 #undef TG_MATH
-// The bare instruction: a subnormal result is 0 (v_exp_f32, CDNA3 ISA reference).
-TG_DEVICE float __builtin_amdgcn_exp2f(float x) {
-  const float power = ::exp2f(x);
-  return power < 0x1p-126f ? 0.0f : power;
+TG_DEVICE float __builtin_amdgcn_fmed3f(float a, float b, float c) {
+  return __builtin_fmaxf(__builtin_fminf(a, b), __builtin_fminf(__builtin_fmaxf(a, b), c));
 }
-TG_DEVICE float __builtin_amdgcn_logf(float x) { return ::log2f(x); }
+TG_DEVICE unsigned int __builtin_amdgcn_perm(unsigned int high, unsigned int low, unsigned int selectors) {
+  const uint64_t bytes = static_cast<uint64_t>(high) << 32 | low;
+  unsigned int result = 0;
+  for (int i = 0; i < 4; ++i) {
+    const unsigned int selector = selectors >> 8 * i & 255;
+    unsigned int byte = selector == 12 ? 0 : 255;
+    if (selector < 8) byte = bytes >> 8 * selector & 255;
+    if (selector >= 8 && selector < 12) byte = bytes >> (16 * (selector - 8) + 15) & 1 ? 255 : 0;  // a sign
+    result |= byte << 8 * i;
+  }
+  return result;
+}
+template <typename T> TG_DEVICE T __ldg(const T *address) { return *address; }
+TG_DEVICE unsigned int __umulhi(unsigned int a, unsigned int b) { return static_cast<unsigned int>(static_cast<uint64_t>(a) * b >> 32); }
+TG_DEVICE int __mulhi(int a, int b) { return static_cast<int>(static_cast<int64_t>(a) * b >> 32); }
+TG_DEVICE int __mul24(int a, int b) { return static_cast<int>((a << 8 >> 8) * static_cast<int64_t>(b << 8 >> 8)); }
+// The host's: no time of a chip.
+TG_DEVICE long long clock64() { return static_cast<long long>(__builtin_readcyclecounter()); }
+TG_DEVICE long long wall_clock64() { return clock64(); }
+TG_DEVICE float __fadd_rn(float a, float b) { return a + b; }
+TG_DEVICE float __fsub_rn(float a, float b) { return a - b; }
+TG_DEVICE float __fmul_rn(float a, float b) { return a * b; }
 TG_DEVICE float __fdividef(float a, float b) { return a / b; }
 TG_DEVICE float __fdiv_rn(float a, float b) { return a / b; }
 TG_DEVICE float __fmaf_rn(float a, float b, float c) { return __builtin_fmaf(a, b, c); }

@@ -1,4 +1,4 @@
-// HIP's vector types. An assignment copies one native vector, so that it is one access to memory, as on the chip.
+// HIP's vector types, with HIP's arithmetic element by element. A copy is one access to memory, as on the chip.
 #pragma once
 
 #define TG_VECTORS(type, name)                                                                                         \
@@ -15,11 +15,6 @@
     };                                                                                                                 \
     name##2() = default;                                                                                               \
     name##2(type a, type b) : data{a, b} {}                                                                            \
-    name##2(const name##2 &other) : data(other.data) {}                                                                \
-    name##2 &operator=(const name##2 &other) {                                                                         \
-      data = other.data;                                                                                               \
-      return *this;                                                                                                    \
-    }                                                                                                                  \
   };                                                                                                                   \
   struct name##3 {                                                                                                     \
     type x, y, z;                                                                                                      \
@@ -34,16 +29,36 @@
     };                                                                                                                 \
     name##4() = default;                                                                                               \
     name##4(type a, type b, type c, type d) : data{a, b, c, d} {}                                                      \
-    name##4(const name##4 &other) : data(other.data) {}                                                                \
-    name##4 &operator=(const name##4 &other) {                                                                         \
-      data = other.data;                                                                                               \
-      return *this;                                                                                                    \
-    }                                                                                                                  \
   };                                                                                                                   \
   TG_DEVICE name##1 make_##name##1(type x) { return {x}; }                                                             \
   TG_DEVICE name##2 make_##name##2(type x, type y) { return {x, y}; }                                                  \
   TG_DEVICE name##3 make_##name##3(type x, type y, type z) { return {x, y, z}; }                                       \
   TG_DEVICE name##4 make_##name##4(type x, type y, type z, type w) { return {x, y, z, w}; }
+
+#define TG_ELEMENTWISE(type, name, count, operation)                                                                    \
+  TG_DEVICE name##count operator operation(name##count a, name##count b) {                                              \
+    a.data = a.data operation b.data;                                                                                   \
+    return a;                                                                                                           \
+  }                                                                                                                     \
+  TG_DEVICE name##count operator operation(name##count a, type b) {                                                     \
+    a.data = a.data operation b;                                                                                        \
+    return a;                                                                                                           \
+  }                                                                                                                     \
+  TG_DEVICE name##count operator operation(type a, name##count b) {                                                     \
+    b.data = a operation b.data;                                                                                        \
+    return b;                                                                                                           \
+  }                                                                                                                     \
+  TG_DEVICE name##count &operator operation##=(name##count & a, name##count b) { return a = a operation b; }              \
+  TG_DEVICE name##count &operator operation##=(name##count & a, type b) { return a = a operation b; }
+#define TG_ARITHMETIC(type, name)                                                                                      \
+  TG_ELEMENTWISE(type, name, 2, +)                                                                                     \
+  TG_ELEMENTWISE(type, name, 2, -)                                                                                     \
+  TG_ELEMENTWISE(type, name, 2, *)                                                                                     \
+  TG_ELEMENTWISE(type, name, 2, /)                                                                                     \
+  TG_ELEMENTWISE(type, name, 4, +)                                                                                     \
+  TG_ELEMENTWISE(type, name, 4, -)                                                                                     \
+  TG_ELEMENTWISE(type, name, 4, *)                                                                                     \
+  TG_ELEMENTWISE(type, name, 4, /)
 
 TG_VECTORS(signed char, char)
 TG_VECTORS(unsigned char, uchar)
@@ -57,4 +72,10 @@ TG_VECTORS(long long, longlong)
 TG_VECTORS(unsigned long long, ulonglong)
 TG_VECTORS(float, float)
 TG_VECTORS(double, double)
+TG_ARITHMETIC(int, int)
+TG_ARITHMETIC(unsigned int, uint)
+TG_ARITHMETIC(float, float)
+TG_ARITHMETIC(double, double)
 #undef TG_VECTORS
+#undef TG_ELEMENTWISE
+#undef TG_ARITHMETIC

@@ -36,13 +36,35 @@ struct dim3 {
   unsigned int x, y, z;
   constexpr dim3(unsigned int x = 1, unsigned int y = 1, unsigned int z = 1) : x(x), y(y), z(z) {}
 };
-#define threadIdx (tg_thread_index())
-#define blockIdx (tg_block_index())
-#define blockDim (tg_block_size())
-#define gridDim (tg_grid_size())
+// Objects, not macros: a kernel may have a variable of that name, as those with a swizzled order of workgroups do. Each
+// member is a property whose getter asks the runtime.
+#define TG_INDEX(name, read)                                                                                           \
+  struct tg_##name {                                                                                                   \
+    __declspec(property(get = get_x)) unsigned int x;                                                                  \
+    __declspec(property(get = get_y)) unsigned int y;                                                                  \
+    __declspec(property(get = get_z)) unsigned int z;                                                                  \
+    __forceinline__ unsigned int get_x() const { return read().x; }                                                    \
+    __forceinline__ unsigned int get_y() const { return read().y; }                                                    \
+    __forceinline__ unsigned int get_z() const { return read().z; }                                                    \
+    __forceinline__ operator dim3() const { return {read().x, read().y, read().z}; }                                   \
+  };                                                                                                                   \
+  static constexpr tg_##name name{};
+TG_INDEX(threadIdx, tg_thread_index)
+TG_INDEX(blockIdx, tg_block_index)
+TG_INDEX(blockDim, tg_block_size)
+TG_INDEX(gridDim, tg_grid_size)
+#undef TG_INDEX
+
+// Hints of what is likely move code, and the order of the branches of a wave is the order of the code.
+#define __builtin_expect(value, expected) (value)
+#define __builtin_expect_with_probability(value, expected, probability) (value)
+#define likely
+#define unlikely
 
 #include <emulated/vectors.h>
 #include <emulated/numbers.h>
 #include <emulated/lanes.h>
+#include <emulated/crosslane.h>
+#include <emulated/buffers.h>
 #include <emulated/matrix.h>
 #include <emulated/atomics.h>

@@ -42,3 +42,5 @@ TG_DEVICE bool operator<=(hip_bfloat16 a, hip_bfloat16 b) { return float(a) <= f
 TG_DEVICE bool operator>=(hip_bfloat16 a, hip_bfloat16 b) { return float(a) >= float(b); }
 TG_DEVICE bool operator==(hip_bfloat16 a, hip_bfloat16 b) { return float(a) == float(b); }
 TG_DEVICE bool operator!=(hip_bfloat16 a, hip_bfloat16 b) { return float(a) != float(b); }
+TG_DEVICE float __bfloat162float(hip_bfloat16 value) { return float(value); }
+TG_DEVICE hip_bfloat16 __float2bfloat16(float value) { return hip_bfloat16(value); }

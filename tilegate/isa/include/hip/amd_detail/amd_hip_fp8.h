@@ -23,12 +23,13 @@ template <__hip_fp8_interpretation_t Format> struct tg_fp8 {
   static constexpr bool native = false;
 #endif
 
-  // Saturating at the largest finite value; rounds to nearest even.
+  // Rounds to nearest even and saturates at the largest finite value; infinity does not, and is NaN where the format has none
+  // (cast_to_f8_from_f32 of ROCm's amd_hip_fp8.h, which clamps only what is finite).
   static __device__ __forceinline__ unsigned char from_float(float value) {
 #if defined(__gfx942__) || defined(__gfx950__)
     if constexpr (native) {
       const float limit = to_float(static_cast<unsigned char>(largest));
-      const float kept = value != value ? value : __builtin_amdgcn_fmed3f(value, limit, -limit);
+      const float kept = __builtin_isinf(value) || value != value ? value : __builtin_amdgcn_fmed3f(value, limit, -limit);
       const int packed = e4m3 ? __builtin_amdgcn_cvt_pk_fp8_f32(kept, kept, 0, false)
                               : __builtin_amdgcn_cvt_pk_bf8_f32(kept, kept, 0, false);
       return static_cast<unsigned char>(packed & 0xff);
@@ -41,6 +42,7 @@ template <__hip_fp8_interpretation_t Format> struct tg_fp8 {
     const uint32_t bits = __builtin_bit_cast(uint32_t, value);
     const unsigned sign = (bits >> 24) & 0x80u;
     if (value != value) return static_cast<unsigned char>(nan);
+    if (__builtin_isinf(value)) return static_cast<unsigned char>(fnuz ? nan : e4m3 ? nan | sign : 0x7c | sign);
     const int exponent = static_cast<int>((bits >> 23) & 0xff) - 127;
     const int lowest = 1 - bias;  // exponent of the smallest normal number, and of every subnormal one
     const int shift = 23 - mantissa + (exponent < lowest ? lowest - exponent : 0);
