@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import numpy as np
 import pytest
 from small_hip_kernels import line_of, out, run
@@ -142,3 +144,85 @@ def test_a_barrier_between_two_branches_of_one_condition_stays_one_barrier(trace
     body = "  bool odd = out[t] & 1;\n  if (odd) { lds[t] = 3; } else { lds[t] = out[t] * 5; }\n  tl::wave_barrier();\n  __syncthreads();\n  if (odd) { out[t] = lds[t ^ 64]; } else { out[t] = lds[t ^ 65] + 1; }"
     assert run(body, {"out": result}, threads=128, traced=traced).findings == ()
     assert result.tolist() == [3 if t % 2 else 4 for t in range(128)]
+
+
+@pytest.mark.parametrize(
+    ("expression", "expected"),
+    [
+        ("__builtin_amdgcn_mov_dpp(t, 0x111, 0xf, 0xf, true)", lambda t: t - 1 if t % 16 else 0),  # row_shr:1
+        ("__builtin_amdgcn_update_dpp(7, t, 0x102, 0xf, 0xf, false)", lambda t: t + 2 if t % 16 < 14 else 7),  # row_shl:2
+        ("__builtin_amdgcn_update_dpp(7, t, 0x142, 0xa, 0xf, false)", lambda t: t // 16 * 16 - 1 if t // 16 % 2 else 7),
+        ("__builtin_amdgcn_update_dpp(0, t, 0x1b, 0xf, 0xf, false)", lambda t: t ^ 3),  # quad_perm:[3,2,1,0]
+        ("__builtin_amdgcn_update_dpp(0, t, 0x140, 0xf, 0xf, false)", lambda t: t ^ 15),  # row_mirror
+        ("__builtin_amdgcn_ds_permute(4 * (63 - t), t)", lambda t: 63 - t),
+        ("__builtin_amdgcn_ds_swizzle(t, 0x041f)", lambda t: t ^ 1),
+        ("__builtin_amdgcn_ds_swizzle(t, 0x80b1)", lambda t: t ^ 1),  # quad_perm:[1,0,3,2]
+        ("(int)__builtin_amdgcn_ballot_w64(t & 1)", lambda t: -0x55555556),
+        ("__builtin_amdgcn_mbcnt_hi(~0u, __builtin_amdgcn_mbcnt_lo(~0u, 0))", lambda t: t),
+        ("__syncthreads_count(t & 1)", lambda t: 32),
+        ("__syncthreads_and(t < 64)", lambda t: 1),
+        ("__builtin_amdgcn_raw_buffer_load_b32(__builtin_amdgcn_make_buffer_rsrc(out, 0, 128, 0), t * 4, 0, 0)", lambda t: 77 if t < 32 else 0),
+        ("__ldg(out + t)", lambda t: 77),
+        ("(int)__hadd2(half2{1, 2}, half2{3, 4}).y", lambda t: 6),
+        ("(int)(make_float4(1, 2, 3, 4) * 2.0f + make_float4(1, 1, 1, 1)).w", lambda t: 9),
+        ("__builtin_bit_cast(char2, (unsigned short)(t + 256)).x", lambda t: t),
+    ],
+)  # fmt: skip
+def test_what_lanes_and_vectors_give(expression: str, expected: Callable[[int], int]) -> None:
+    result = out()
+    assert run(f"  out[t] = {expression};", {"out": result}).findings == ()
+    assert result.tolist() == [expected(t) for t in range(64)]
+
+
+def test_a_swizzled_order_of_workgroups() -> None:
+    result = out(12)
+    body = "  const dim3 blockIdx = tl::rasterization2DRow<2>();\n  if (t == 0) out[blockIdx.y * 3 + blockIdx.x] = 1;"
+    assert run(body, {"out": result}, grid=(3, 4)).findings == ()
+    assert set(result) == {1}
+
+
+@pytest.mark.parametrize("traced", [True, False])
+def test_8_bit_floats_in_an_array_of_fixed_size_in_lds(traced: bool) -> None:
+    body = "  __shared__ fp8_e4_t s[64];\n  s[t].data = t;\n  __syncthreads();\n  out[t] = s[63 - t].data;"
+    result = out()
+    prelude = "#include <tl_templates/hip/hip_fp8.h>"
+    assert run(body, {"out": result}, prelude=prelude, traced=traced).findings == ()
+    assert result.tolist() == list(range(63, -1, -1))
+
+
+def test_shuffles_under_a_branch_that_is_unlikely() -> None:
+    body = "  int y = 0;\n  if (__builtin_expect(t >= 32, 0)) y = __shfl_xor(t, 1);\n  int z = __shfl(t, 63 - t);\n  out[t] = z + 1000 * y;"
+    for text in (body, body.replace("if (__builtin_expect(t >= 32, 0))", "if (t >= 32) [[unlikely]]")):
+        result = out()
+        assert run(text, {"out": result}).findings == ()
+        assert result.tolist() == [63 - t + 1000 * (t ^ 1 if t >= 32 else 0) for t in range(64)]
+
+
+def test_a_copy_of_4_bytes_goes_by_the_first_lane_that_takes_part() -> None:
+    body = "  lds[t] = -1;\n  lds[t + 64] = -1;\n  __syncthreads();\n  if (t >= 4) tl::cp_async_gs<4>(lds + t, g + t);\n  tl::cp_async_wait<0>();\n  __syncthreads();\n  out[t] = lds[t];"
+    result = out()
+    parameters = "int* __restrict__ out, int* __restrict__ g"
+    run(body, {"out": result, "g": np.arange(64, dtype=np.int32)}, parameters=parameters)
+    assert result.tolist() == [-1] * 8 + list(range(4, 60))
+
+
+def test_infinity_is_no_8_bit_float_of_gfx942() -> None:
+    given = np.array([np.inf, -np.inf, np.nan, 1000], np.float32)
+    result = np.zeros(4, np.uint8)
+    parameters = "unsigned char* __restrict__ out, float* __restrict__ v"
+    prelude = "#include <tl_templates/hip/hip_fp8.h>"
+    run(
+        "  if (t < 4) out[t] = fp8_e4_t(v[t]).data;",
+        {"out": result, "v": given},
+        parameters=parameters,
+        prelude=prelude,
+    )
+    assert result.tolist() == [0x80, 0x80, 0x80, 0x7F]
+
+
+@pytest.mark.parametrize("name", ["rcpf", "rsqf", "sqrtf", "logf"])
+def test_bare_instructions_take_subnormal_inputs_for_zero(name: str) -> None:
+    result = out(64, np.float32)
+    body = f"  float x = __uint_as_float(0x000fffffu);\n  out[t] = __builtin_amdgcn_{name}(x);"
+    run(body, {"out": result}, parameters="float* __restrict__ out")
+    assert set(result.tolist()) == {{"rcpf": np.inf, "rsqf": np.inf, "sqrtf": 0.0, "logf": -np.inf}[name]}

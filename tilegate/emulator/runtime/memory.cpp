@@ -241,7 +241,9 @@ void access(const void *pointer, int bytes, bool store, Site site, Kind kind = K
   if (cells == nullptr) {
     const auto value = reinterpret_cast<uint64_t>(address);
     const bool in_pool = address >= tg_pool_begin() && address < tg_pool_end();
-    const bool constant = !store && !in_pool && value >= machine.launch.code_begin && value < machine.launch.code_end;
+    // Of the library's own: constants, and the byte that tells whether an array of fixed size with a constructor has begun.
+    const bool own = !in_pool && value >= machine.launch.code_begin && value < machine.launch.code_end;
+    const bool constant = own && (!store || bytes == 1);
     if (!constant) {
       last_out_of_bounds = address;
       found(finding_of(Fault::OutOfBounds, *lane, site, pointer, bytes, store));

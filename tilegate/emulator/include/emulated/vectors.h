@@ -1,5 +1,19 @@
-// HIP's vector types, with HIP's arithmetic element by element. A copy is one access to memory, as on the chip.
+// HIP's vector types, with HIP's arithmetic element by element. An assignment copies one native vector, so that it is one
+// access to memory, as on the chip.
 #pragma once
+
+// As the builtin, also of vectors, which are not trivially copyable here.
+template <typename To, typename From> TG_DEVICE constexpr To tg_bit_cast(const From &from) {
+  static_assert(sizeof(To) == sizeof(From), "a bit cast between types of different sizes");
+  if constexpr (__is_trivially_copyable(To) && __is_trivially_copyable(From)) {
+    return __builtin_bit_cast(To, from);
+  } else {
+    To to;
+    __builtin_memcpy(&to, &from, sizeof(To));
+    return to;
+  }
+}
+#define __builtin_bit_cast(type, value) tg_bit_cast<type>(value)
 
 #define TG_VECTORS(type, name)                                                                                         \
   struct name##1 {                                                                                                     \
@@ -14,7 +28,12 @@
       };                                                                                                               \
     };                                                                                                                 \
     name##2() = default;                                                                                               \
-    name##2(type a, type b) : data{a, b} {}                                                                            \
+    __forceinline__ name##2(type a, type b) : data{a, b} {}                                                            \
+    __forceinline__ name##2(const name##2 &other) : data(other.data) {}                                                \
+    __forceinline__ name##2 &operator=(const name##2 &other) {                                                         \
+      data = other.data;                                                                                               \
+      return *this;                                                                                                    \
+    }                                                                                                                  \
   };                                                                                                                   \
   struct name##3 {                                                                                                     \
     type x, y, z;                                                                                                      \
@@ -28,7 +47,12 @@
       };                                                                                                               \
     };                                                                                                                 \
     name##4() = default;                                                                                               \
-    name##4(type a, type b, type c, type d) : data{a, b, c, d} {}                                                      \
+    __forceinline__ name##4(type a, type b, type c, type d) : data{a, b, c, d} {}                                      \
+    __forceinline__ name##4(const name##4 &other) : data(other.data) {}                                                \
+    __forceinline__ name##4 &operator=(const name##4 &other) {                                                         \
+      data = other.data;                                                                                               \
+      return *this;                                                                                                    \
+    }                                                                                                                  \
   };                                                                                                                   \
   TG_DEVICE name##1 make_##name##1(type x) { return {x}; }                                                             \
   TG_DEVICE name##2 make_##name##2(type x, type y) { return {x, y}; }                                                  \
