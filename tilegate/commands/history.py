@@ -67,6 +67,12 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
     )
     updating.add_argument("--tier", choices=TIERS, help="how much (default: smoke on the CPU, pr on a GPU)")
     updating.add_argument(
+        "-b",
+        "--bench",
+        metavar="REGEX",
+        help="only the cases whose id the expression is found in (default: all kernels)",
+    )
+    updating.add_argument(
         "--isa",
         metavar="LIST",
         help="also compile the kernels of these chips, and keep registers, LDS and occupancy: gfx942, say; needs no device",

@@ -20,25 +20,26 @@ from tilegate.schemas.samples import Tier
 
 def update_(args: argparse.Namespace, store: Store) -> int:
     """Carry out `update`; return the exit code. Raises UsageError."""
+    invocation.pattern(args.bench)
     reporter = Reporter()
     until = time.monotonic() + 60 * args.minutes
     target = invocation.target_named(args.target)
     tier: Tier = args.tier or ("smoke" if target == "cpu" else "pr")
     store.folder.mkdir(parents=True, exist_ok=True)
-    where = update.Range(args.repo.resolve(), args.range, args.limit, args.tags, target, tier)
+    where = update.Range(args.repo.resolve(), args.range, args.limit, args.tags, target, tier, args.bench)
     try:
         with invocation.ending_on_signals():
             surveyor = update.Surveyor.of(store, where, reporter.note)
             shas = [commit["sha"] for commit in update.survey_all(surveyor, until=until)]
             history = update.load(store)
             name_broken(history)
-            wanted = update.plan(history, shas)
+            wanted = update.plan(history, shas, args.bench)
             if args.plan or args.json:
                 print(update.plan_to_json(history, wanted) if args.json else _plan_table(history, wanted))
                 return EXIT_DONE
             failed: set[tuple[int, int]] = set()
             while (left := (until - time.monotonic()) / 60) > 0:
-                todo = [one for one in update.plan(history, shas) if (one.base, one.head) not in failed]
+                todo = [one for one in update.plan(history, shas, args.bench) if (one.base, one.head) not in failed]
                 if not todo:
                     break
                 one = todo[0]
@@ -65,7 +66,7 @@ def update_(args: argparse.Namespace, store: Store) -> int:
     found = inbox.entries(history, datetime.datetime.now(UTC).date())
     for event in inbox.unfiled(history, found, author(), now()):
         store.add(event)
-    still = update.plan(history, shas)
+    still = update.plan(history, shas, args.bench)
     opened = sum(entry.open for entry in found)
     print(
         f"{len(history.commits)} commits, {len(history.cases)} cases, {sum(_edges(case) for case in history.cases.values())} "

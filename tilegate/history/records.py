@@ -41,7 +41,8 @@ class CodeVersion(TypedDict):
 class Versions(TypedDict):
     """The code versions of all cases at one commit. `failed` says why cases have none there.
 
-    `same` names a commit whose record says all of it; then `cases` and `failed` are empty. Most commits change no kernel.
+    `same` names a commit whose record says all of it; then `cases` and `failed` are empty. Most commits change no kernel. `only` is the
+    expression by which cases were chosen; without it all were asked.
     """
 
     kind: Literal["versions"]
@@ -51,6 +52,7 @@ class Versions(TypedDict):
     cases: dict[str, CodeVersion]
     failed: dict[str, str]
     same: NotRequired[str]
+    only: NotRequired[str]
 
 
 class Run(TypedDict):
@@ -202,12 +204,16 @@ def parse(text: str) -> Record:
 def resolved(found: Iterable[Versions]) -> Iterator[Versions]:
     """Yield code versions with what `same` leads to in place; a record whose commit of reference is not there is left out."""
     found = list(found)
-    whole = {(record["target"], record["commit"]): record for record in found if "same" not in record}
+    whole = {_asked(record, record["commit"]): record for record in found if "same" not in record}
     for record in found:
         if "same" not in record:
             yield record
-        elif (other := whole.get((record["target"], record["same"]))) is not None:
+        elif (other := whole.get(_asked(record, record["same"]))) is not None:
             yield {**other, "commit": record["commit"]}
+
+
+def _asked(record: Versions, commit: str) -> tuple[str, str, str | None]:
+    return record["target"], commit, record.get("only")
 
 
 def _refuse(constant: str) -> None:
@@ -295,6 +301,7 @@ _OPTIONAL: Mapping[str, Callable[[object], bool]] = {
     "cause": _texts,
     "marks": _texts,
     "same": _text,
+    "only": _text,
     "bias": _maybe_finite,
     "disturbed": _count,
     "figures": _numbers_of,

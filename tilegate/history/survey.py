@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import tempfile
 from pathlib import Path
 from typing import cast
@@ -18,7 +19,14 @@ from tilegate.schemas.samples import Target, Tier
 
 
 def survey(
-    repository: git.Repository, commit: str, *, target: Target, tier: Tier, toolchain: str, logs: Path
+    repository: git.Repository,
+    commit: str,
+    *,
+    target: Target,
+    tier: Tier,
+    toolchain: str,
+    logs: Path,
+    pattern: str | None = None,
 ) -> Versions:
     """Ask a commit's own suite for the identity of every kernel case. What fails is a reason, never an exception.
 
@@ -28,10 +36,13 @@ def survey(
         target, tier: what the suite selects.
         toolchain: what the generated code depends on beside the commit.
         logs: for what the worker prints.
+        pattern: regular expression for the ids of the cases that are asked; None: all.
     """
     cases: dict[str, CodeVersion] = {}
     failed: dict[str, str] = {}
     record = Versions(kind="versions", commit=commit, target=target, toolchain=toolchain, cases=cases, failed=failed)
+    if pattern is not None:
+        record["only"] = pattern
     with tempfile.TemporaryDirectory(prefix="tilegate-history-") as scratch:
         revision = trees.resolve(repository, commit, Path(scratch, "objects"))
         try:
@@ -48,7 +59,7 @@ def survey(
                 failed[SUITE] = error.message[:500]
                 return record
             for case in known:
-                if is_call(case["benchmark"]):
+                if is_call(case["benchmark"]) or (pattern is not None and not re.search(pattern, case["id"])):
                     continue
                 try:
                     worker = pool.worker(workspace.name)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import subprocess
 import sys
 import time
@@ -47,7 +48,7 @@ class Wanted:
 
 @dataclass(frozen=True)
 class Range:
-    """Which part of a branch, and how its cases are selected."""
+    """Which part of a branch, and how its cases are selected; `pattern` is a regular expression for their ids, None for all."""
 
     folder: Path
     range_: str
@@ -55,6 +56,7 @@ class Range:
     tags: str
     target: Target
     tier: Tier
+    pattern: str | None = None
 
 
 def survey_all(surveyor: Surveyor, *, until: float) -> tuple[Commit, ...]:
@@ -125,7 +127,9 @@ class Surveyor:
                 f"{store.folder} is a history of {', '.join(sorted(others))}, whose kernels are others than those of {where.target}; "
                 "--store DIR begins another history"
             )
-        known = {found["commit"]: found for found in resolved(kept)}
+        kept = [found for found in kept if found.get("only") in (None, where.pattern)]
+        # Of a commit that was asked for all of its cases, that record.
+        known = {found["commit"]: found for found in sorted(resolved(kept), key=lambda found: "only" not in found)}
         contents = {commit["sha"]: _contents(repository, where.folder, commit["sha"]) for commit in commits}
         by_contents: dict[str, Versions] = {}
         for sha, record in known.items():
@@ -157,6 +161,7 @@ class Surveyor:
                 tier=self.where.tier,
                 toolchain=toolchain,
                 logs=self.store.folder / "logs",
+                pattern=self.where.pattern,
             )
         own: Versions = {**same, "commit": sha}
         self.store.add(self._shortened(own))
@@ -174,7 +179,7 @@ class Surveyor:
         return record
 
 
-def plan(history: History, shas: Sequence[str]) -> list[Wanted]:
+def plan(history: History, shas: Sequence[str], pattern: str | None = None) -> list[Wanted]:
     """Return the comparisons that are missing, the most informative first.
 
     Head against the last release where its interval is wide or unknown; then each change of a case's code that nothing has
@@ -184,6 +189,7 @@ def plan(history: History, shas: Sequence[str]) -> list[Wanted]:
     Args:
         history: as the store has it.
         shas: of the commits that may be measured.
+        pattern: regular expression for the cases that may be; None: all.
     """
     measurable = {place for place, commit in enumerate(history.commits) if commit.sha in set(shas)}
     if not measurable:
@@ -192,7 +198,7 @@ def plan(history: History, shas: Sequence[str]) -> list[Wanted]:
     found: dict[tuple[int, int, str], list[str]] = {}
     release = history.last_release
     for case in history.cases.values():
-        if "[method " in case.id:
+        if "[method " in case.id or (pattern is not None and not re.search(pattern, case.id)):
             continue
         for base, other in _changes(case, measurable):
             contrast = case.contrast(base, other)
@@ -238,6 +244,8 @@ def measure(
         *("--repo", str(where.folder), "--target", where.target, "--tier", where.tier, "--out", str(out)),
         *("--budget", f"{max(minutes, 0.1):.2f}", "--ignore-dirty", *options),
     ]
+    if where.pattern is not None:
+        command += ["--bench", where.pattern]
     done = _tilegate(command)
     samples = out / "samples.json"
     if done.returncode == 2 or not samples.is_file():
