@@ -6,6 +6,7 @@ import argparse
 import datetime
 import functools
 import os
+import shutil
 import sys
 from collections.abc import Mapping
 from pathlib import Path
@@ -59,18 +60,13 @@ _HELP = {
             "tilegate ci run --settings .github/bench.toml --repo ../change --out ../samples    as bench-pr.yml does",
             "tilegate ci run --release --settings .github/bench.toml --out ../samples           HEAD against the last tag",
             "tilegate ci run --calibrate --unconfined --target cpu --tier smoke --out ../noise",
-            "tilegate ci run --backfill --unconfined --results .asv/results --target cpu --tier smoke --out ../results",
+            "tilegate ci run --history --unconfined --store .tilegate/history --target cpu --tier smoke --out ../results",
         ),
     ),
     "scrub": (
         "leave the machine as it was found",
         "Removes this runner's containers and scratch files. Exit status 5 if something is left: a process on the GPU, say.",
         ("tilegate ci scrub", "tilegate ci scrub ../change ../samples    these folders, too"),
-    ),
-    "history": (
-        "run asv over commits (inside the container of `run --backfill`)",
-        "Needs asv; the host of a runner has none, so `run --backfill` calls this in the container.",
-        ("tilegate ci history --clone ../clone --commits hashes --machine mi300x",),
     ),
     "report": (
         "checks and comment of a pull request, from what its run left",
@@ -82,10 +78,10 @@ _HELP = {
         ),
     ),
     "publish": (
-        "keep results on a branch; build the site",
-        "Takes only files that look exactly like asv's results, or a noise profile. The site loads nothing from elsewhere.",
+        "keep a history on a branch; build asv's site",
+        "Takes only records of a history, named by their content, or a noise profile. asv's site loads nothing from elsewhere.",
         (
-            "tilegate ci publish --keep ../delivered --branch ../bench-results --machine mi300x",
+            "tilegate ci publish --keep ../delivered --branch ../bench-results",
             "tilegate ci publish --noise noise.json --branch ../bench-results --machine mi300x",
             "tilegate ci publish --site . --assets .github/site/node_modules",
         ),
@@ -102,7 +98,7 @@ _HELP = {
     "triage": (
         "open, update and close issues of regressed kernels",
         "One issue a kernel that is slower than at the last release; closed when it has recovered.",
-        ("tilegate ci triage --samples nightly/samples.json",),
+        ("tilegate ci triage --samples nightly/samples.json --store results/history",),
     ),
 }
 
@@ -140,7 +136,7 @@ def _add_measuring(added: Mapping[str, argparse.ArgumentParser]) -> None:
     run = added["run"]
     _add_repository(run)
     what = run.add_mutually_exclusive_group()
-    what.add_argument("--backfill", action="store_true", help="the commits of this branch that have no results yet")
+    what.add_argument("--history", action="store_true", help="bring the history of this branch up to date")
     what.add_argument("--release", action="store_true", help="HEAD against the last release tag")
     what.add_argument("--calibrate", action="store_true", help="the noise of this machine")
     _add_measured(run)
@@ -156,22 +152,16 @@ def _add_measuring(added: Mapping[str, argparse.ArgumentParser]) -> None:
     run.add_argument(
         "--noise", type=Path, metavar="FILE", help="noise profile to gate by, if it is there and fits this machine"
     )
-    run.add_argument("--results", type=Path, metavar="DIR", help="with --backfill: asv's results so far")
-    _add_machine(run)
+    run.add_argument("--store", type=Path, metavar="DIR", help="with --history: the history so far; it may be missing")
     run.add_argument(
         "--limit",
         type=int,
         default=30,
         metavar="N",
-        help="with --backfill: how many commits to look back (default: 30)",
+        help="with --history: how many commits to look back (default: 30)",
     )
 
     added["scrub"].add_argument("folders", type=Path, nargs="*", metavar="DIR", help="folders to remove")
-
-    history = added["history"]
-    history.add_argument("--clone", type=Path, required=True, metavar="DIR", help="the repository to run asv in")
-    history.add_argument("--commits", type=Path, required=True, metavar="FILE", help="hashes, one a line")
-    history.add_argument("--machine", required=True, help="asv's name for this machine")
 
 
 def _add_publishing(added: Mapping[str, argparse.ArgumentParser]) -> None:
@@ -188,6 +178,7 @@ def _add_publishing(added: Mapping[str, argparse.ArgumentParser]) -> None:
     _add_machine(publish)
     publish.add_argument("--site", type=Path, metavar="DIR", help="build the site of this checkout")
     publish.add_argument("--assets", type=Path, metavar="DIR", help="with --site: node_modules of .github/site")
+    publish.add_argument("--into", type=Path, metavar="DIR", help="with --site: copy it there, too")
 
     image = added["image"]
     image.add_argument("--recipe", type=Path, required=True, metavar="DIR", help="the folder with its Dockerfile")
@@ -200,6 +191,7 @@ def _add_publishing(added: Mapping[str, argparse.ArgumentParser]) -> None:
     triage = added["triage"]
     _add_repository(triage)
     triage.add_argument("--samples", type=Path, required=True, metavar="FILE", help="samples of `run --release`")
+    triage.add_argument("--store", type=Path, metavar="DIR", help="the history of the branch; it may be missing")
 
 
 def _add_repository(parser: argparse.ArgumentParser) -> None:
@@ -222,7 +214,6 @@ def run(args: argparse.Namespace) -> int:
         "plan": _plan,
         "run": _run,
         "scrub": _scrub,
-        "history": _history,
         "report": _report,
         "publish": _publish,
         "triage": _triage,
@@ -268,10 +259,10 @@ def _run(args: argparse.Namespace) -> int:
     place = measure.Place(folder, args.target, args.tier, args.out.resolve(), image, args.minutes, args.noise)
     if args.calibrate:
         return measure.calibrate(place)
-    if args.backfill:
-        if args.results is None:
-            raise UsageError("--backfill needs --results DIR, what was measured so far")
-        return measure.backfill(place, args.results.resolve(), machine=args.machine, limit=args.limit)
+    if args.history:
+        if args.store is None:
+            raise UsageError("--history needs --store DIR, the history so far")
+        return measure.update_history(place, args.store.resolve(), limit=args.limit)
     if args.release:
         tag = repository.release_tag(folder)
         if tag is None:
@@ -290,12 +281,6 @@ def _scrub(args: argparse.Namespace) -> int:
     for line in trouble:
         print(f"tilegate: {line}", file=sys.stderr)
     return EXIT_TROUBLE if trouble else EXIT_DONE
-
-
-def _history(args: argparse.Namespace) -> int:
-    from tilegate.ci import history  # noqa: PLC0415
-
-    return history.measure(args.clone, args.commits.resolve(), args.machine)
 
 
 def _report(args: argparse.Namespace) -> int:
@@ -335,17 +320,22 @@ def _publish(args: argparse.Namespace) -> int:
         print(f"the noise of {args.machine} is kept" if kept else "there is no new noise profile")
         return EXIT_DONE
     if args.keep is not None:
-        print(f"{publish.keep(args.keep, args.branch, args.machine)} files are new or changed")
+        print(f"{publish.keep(args.keep, args.branch)} files are new")
         return EXIT_DONE
     if args.assets is None:
         raise UsageError("--site needs --assets DIR; `npm ci --prefix .github/site --ignore-scripts` fills it")
-    print(f"the site is in {publish.build(args.site.resolve(), args.assets.resolve())}")
+    html = publish.build(args.site.resolve(), args.assets.resolve())
+    if args.into is not None:
+        shutil.copytree(html, args.into, dirs_exist_ok=True)
+    print(f"the site is in {args.into or html}")
     return EXIT_DONE
 
 
 def _triage(args: argparse.Namespace) -> int:
     from tilegate import files  # noqa: PLC0415
     from tilegate.ci import github, outputs, repository, triage  # noqa: PLC0415
+    from tilegate.history import update  # noqa: PLC0415
+    from tilegate.history.store import Store  # noqa: PLC0415
     from tilegate.judging import judge  # noqa: PLC0415
 
     if not args.samples.exists():
@@ -359,7 +349,14 @@ def _triage(args: argparse.Namespace) -> int:
         print(f"{args.samples} holds no case, so there is nothing to triage; the log of `tilegate ci run` says why")
         return EXIT_DONE
     tag = repository.release_tag(args.repo) or str(verdict["base"]["commit"])[:12]
-    done = triage.publish(github.from_environment(), verdict, tag.removeprefix("refs/tags/"), _run_url())
+    done = triage.publish(
+        github.from_environment(),
+        verdict,
+        tag.removeprefix("refs/tags/"),
+        _run_url(),
+        history=update.load(Store(args.store)) if args.store is not None and args.store.is_dir() else None,
+        today=datetime.datetime.now(datetime.UTC).date(),
+    )
     outputs.show(
         f"Nightly: {verdict['reason']} Opened {len(done.opened)}, updated {len(done.updated)}, closed {len(done.closed)}."
     )

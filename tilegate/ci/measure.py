@@ -86,47 +86,50 @@ def gate(place: Place, base: str, head: str) -> int:
     return EXIT_MEASURED
 
 
-def backfill(place: Place, results: Path, *, machine: str, limit: int) -> int:
-    """Measure the commits of the checked-out branch that have no results yet, the oldest first.
+def update_history(place: Place, store: Path, *, limit: int) -> int:
+    """Bring the history of the checked-out branch up to date with `tilegate history update`, the newest first.
 
     Args:
-        place: see `Place`; `out` gets the new result files.
-        results: what was measured before, asv's results folder.
-        machine: asv's name for the machine.
+        place: see `Place`; `out` gets the new records, packed, in `history.FOLDER`.
+        store: the history so far; it may be missing.
         limit: how many commits back to look.
 
     Returns:
-        0 if nothing is missing any more, else 4.
+        0 if it was carried out, whatever is still missing; else 4.
 
     Raises:
         UsageError: it cannot be done as asked.
     """
-    missing = history.missing(place.repository, results, machine, limit)
-    print(f"tilegate: {len(missing)} of the last {limit} commits have no results", file=sys.stderr)
-    if not missing:
-        return EXIT_MEASURED
     with _workspace(place) as work:
-        clone = work / "clone"
-        repository.git(work, "clone", "--quiet", "--no-hardlinks", str(place.repository.resolve()), str(clone))
-        repository.git(clone, "checkout", "--quiet", "--detach", repository.git(place.repository, "rev-parse", "HEAD"))
-        folder = history.results_folder(clone)
-        if results.is_dir():
-            shutil.copytree(results, folder, symlinks=True, dirs_exist_ok=True, ignore=shutil.ignore_patterns(".git"))
-        files.write_text(work / "commits", "\n".join(missing) + "\n")
-        inner = ["ci", "history", "--machine", machine, "--commits", "{out}/commits", "--clone", "{out}/clone"]
-        _tilegate(place, work, inner)
-        # asv describes the suite in benchmarks.json, and needs that to show anything.
-        for path in sorted([*folder.glob(f"{machine}/*.json"), *folder.glob("benchmarks.json")]):
-            name = path.relative_to(folder)
-            content = take(work, str(path.relative_to(work)), _MAX_RESULT_BYTES)
-            before = results / name
-            if content is not None and not (before.is_file() and before.read_text(encoding="utf-8") == content):
-                files.write_text(place.out / name, content)
-    still = history.missing(place.repository, place.out, machine, limit)
-    left = sorted(set(still) & set(missing))
-    for commit in left:
-        print(f"tilegate: {commit} could not be measured", file=sys.stderr)
-    return EXIT_NOT_MEASURED if left else EXIT_MEASURED
+        folder = work / "history"
+        if store.is_dir():
+            shutil.copytree(store, folder, symlinks=True)
+        before = set(history.records_in(folder))
+        where = ["--repo", "{repository}", "--store", "{out}/history"]
+        update = [
+            "history",
+            "update",
+            "HEAD",
+            *where,
+            "--target",
+            place.target,
+            "--tier",
+            place.tier,
+            "--limit",
+            str(limit),
+        ]
+        status = _tilegate(place, work, [*update, "--minutes", f"{_SHARE * place.minutes:g}", "--no-asv"])
+        # What was measured before a failure is kept, too.
+        packed = _tilegate(place, work, ["history", "pack", "--all", *where]) if folder.is_dir() else status
+        new = [name for name in history.records_in(folder) if name not in before]
+        for name in new:
+            content = take_bytes(work, f"history/{name}", _MAX_RESULT_BYTES)
+            if content is not None:
+                target = place.out / history.FOLDER / name
+                target.parent.mkdir(parents=True, exist_ok=True)
+                target.write_bytes(content)
+    print(f"tilegate: {len(new)} new files of the history; the update ended with status {status}", file=sys.stderr)
+    return EXIT_MEASURED if status == packed == 0 else EXIT_NOT_MEASURED
 
 
 def calibrate(place: Place) -> int:
@@ -154,7 +157,20 @@ def calibrate(place: Place) -> int:
 
 
 def take(folder: Path, name: str, limit: int) -> str | None:
-    """Return the text of a file that somebody else left in a folder of ours, None if there is none.
+    """Return the text of a JSON file that somebody else left in a folder of ours, None if there is none. As `take_bytes`."""
+    content = take_bytes(folder, name, limit)
+    if content is None:
+        return None
+    try:
+        text = content.decode("utf-8")
+        json.loads(text)
+    except (ValueError, RecursionError):
+        raise UsageError(f"{name} is not JSON") from None
+    return text
+
+
+def take_bytes(folder: Path, name: str, limit: int) -> bytes | None:
+    """Return a file that somebody else left in a folder of ours, None if there is none.
 
     Args:
         folder: ours.
@@ -162,7 +178,7 @@ def take(folder: Path, name: str, limit: int) -> str | None:
         limit: the most bytes it may have.
 
     Raises:
-        UsageError: there is a link, a pipe, too much, or no JSON text there.
+        UsageError: there is a link, a pipe, or too much there.
     """
     try:
         with open(name, "rb", opener=functools.partial(_as_it_is, folder)) as file:
@@ -175,12 +191,7 @@ def take(folder: Path, name: str, limit: int) -> str | None:
         raise UsageError(f"{name} cannot be read: {error.strerror}") from None
     if len(content) > limit:
         raise UsageError(f"{name} has more than {limit} bytes")
-    try:
-        text = content.decode("utf-8")
-        json.loads(text)
-    except (ValueError, RecursionError):
-        raise UsageError(f"{name} is not JSON") from None
-    return text
+    return content
 
 
 def _as_it_is(folder: Path, name: str, flags: int) -> int:

@@ -1,20 +1,18 @@
-"""`tilegate ci publish`: keeps result files on a branch, and builds a site that needs no other host.
+"""`tilegate ci publish`: keeps a history and noise profiles on a branch, and builds asv's site without other hosts.
 
 The job that may write to the repository runs nothing but this: the measuring job hands over files, of which only those
-are taken that look exactly like asv's results.
+are taken that hold records of a history, named by their content.
 """
 
 from __future__ import annotations
 
 import base64
-import json
 import os
 import re
 import subprocess
 import sys
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
 
 from tilegate import files
 from tilegate.ci import history, measure, repository, site
@@ -22,10 +20,8 @@ from tilegate.ci.github import TOKEN_VARIABLE
 from tilegate.files import UsageError
 
 BRANCH = "bench-results"
-_NAME = re.compile(r"machine\.json|[0-9a-f]{8}-[A-Za-z0-9_.+-]{1,200}\.json")
 _NOISE = "noise"  # the folder of noise profiles
 _MACHINE = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,60}")
-_SUITE = Path("benchmarks.json")  # in which asv describes the benchmarks
 _NOISE_SCHEMA = (
     "tilegate-noise/1"  # tilegate.judging.noise_file, which imports numpy, has the same; a test holds them together
 )
@@ -35,24 +31,23 @@ _AUTHOR = ("-c", "user.name=github-actions[bot]", "-c", "user.email=github-actio
 _ATTEMPTS = 3
 
 
-def keep(delivered: Path, branch: Path, machine: str) -> int:
-    """Add result files to a checkout of the branch of results, commit and push them.
+def keep(delivered: Path, branch: Path) -> int:
+    """Add records of a history to a checkout of the branch of results, commit and push them.
 
     Args:
-        delivered: what the measuring job handed over: a folder of its machine with result files.
+        delivered: what the measuring job handed over: a folder `history.FOLDER`.
         branch: the checkout.
-        machine: asv's name for that machine; of another one it has nothing to say.
 
     Returns:
-        How many files are new or changed; none if nothing was handed over, since nothing was missing.
+        How many files are new; none if nothing was handed over, since nothing was missing.
 
     Raises:
         UsageError: something else was handed over, and then nothing is kept; or git fails.
     """
-    found = _results(delivered, _checked(machine))
+    found = _records(delivered)
     if not found:
         return 0
-    return _commit(branch, found, "Add results of {} files")
+    return _commit(branch, found, "Add {} files of the history")
 
 
 def noise_file(machine: str) -> str:
@@ -84,13 +79,14 @@ def keep_noise(profile: Path, branch: Path, machine: str) -> int:
     # Who uses it checks it against its schema; that needs more than the standard library.
     if not isinstance(document, dict) or document.get("schema") != _NOISE_SCHEMA or not document.get("cases"):
         raise UsageError(f"{profile.name} is no noise profile ({_NOISE_SCHEMA}) with cases; nothing was kept")
-    return _commit(branch, {Path(noise_file(_checked(machine))): text}, "Keep the noise of a machine")
+    return _commit(branch, {Path(noise_file(_checked(machine))): text.encode()}, "Keep the noise of a machine")
 
 
-def _commit(branch: Path, found: Mapping[Path, str], message: str) -> int:
+def _commit(branch: Path, found: Mapping[Path, bytes], message: str) -> int:
     """Write files into a checkout, commit and push them; return how many are new or changed."""
-    for path, text in found.items():
-        files.write_text(branch / path, text)
+    for path, content in found.items():
+        (branch / path).parent.mkdir(parents=True, exist_ok=True)
+        (branch / path).write_bytes(content)
     repository.git(branch, "add", "--", *sorted({path.parts[0] for path in found}))
     changed = repository.git(branch, "diff", "--cached", "--name-only").splitlines()
     if changed:
@@ -117,20 +113,24 @@ def build(clone: Path, assets: Path) -> Path:
     return html
 
 
-def _results(delivered: Path, machine: str) -> dict[Path, str]:
-    """Return the result files by their place in the branch; anything else is refused."""
-    found: dict[Path, str] = {}
+def _records(delivered: Path) -> dict[Path, bytes]:
+    """Return the files by their place in the branch; if one holds anything else than records, all are refused."""
+    found: dict[Path, bytes] = {}
     for path in sorted(delivered.rglob("*")):
         if path.is_dir() and not path.is_symlink():
             continue
         place = path.relative_to(delivered)
-        if place != _SUITE and (place.parent != Path(machine) or not _NAME.fullmatch(place.name)):
-            raise UsageError(f"{str(place)[:200]!r} does not look like a result of asv on {machine}; nothing was kept")
+        name = place.relative_to(history.FOLDER).as_posix() if place.parts[0] == history.FOLDER else ""
+        if not history.is_named_as_records(name):
+            raise UsageError(f"{str(place)[:200]!r} does not look like a record of a history; nothing was kept")
         if len(found) >= _MOST_FILES:
             raise UsageError(f"more than {_MOST_FILES} files; nothing was kept")
-        text = measure.take(delivered, str(place), _MOST_BYTES)
-        _check(json.loads(text or "null"), place)
-        found[place] = text or ""
+        content = measure.take_bytes(delivered, str(place), _MOST_BYTES) or b""
+        try:
+            history.check(name, content, _MOST_BYTES)
+        except history.NoRecordsError as error:
+            raise UsageError(f"{place}: {error}; nothing was kept") from None
+        found[place] = content
     return found
 
 
@@ -138,18 +138,6 @@ def _checked(machine: str) -> str:
     if not _MACHINE.fullmatch(machine) or machine == _NOISE:
         raise UsageError(f"{machine!r} is no name of a machine: letters, digits, '.', '_' and '-', and not {_NOISE!r}")
     return machine
-
-
-def _check(document: Any, place: Path) -> None:
-    wanted: dict[str, type] = {"version": int}
-    if place.name == "machine.json":
-        wanted |= {"machine": str}
-    elif place != _SUITE:
-        wanted |= {"commit_hash": str, "env_name": str, "results": dict}
-    if not isinstance(document, dict) or any(not isinstance(document.get(key), kind) for key, kind in wanted.items()):
-        raise UsageError(f"{place} lacks {', '.join(wanted)} of asv's results; nothing was kept")
-    if "commit_hash" in wanted and not document["commit_hash"].startswith(place.name[:8]):
-        raise UsageError(f"{place} holds results of another commit than its name says; nothing was kept")
 
 
 def _push(branch: Path) -> None:
@@ -172,6 +160,6 @@ def _push(branch: Path) -> None:
         except UsageError:
             if attempt == _ATTEMPTS:
                 raise
-            # Another run may have pushed meanwhile; result files of two runs do not meet.
+            # Another run may have pushed meanwhile; records of two runs do not meet.
             repository.git(branch, "fetch", "--quiet", "origin", BRANCH, environment=environment)
             repository.git(branch, *_AUTHOR, "rebase", "--quiet", "FETCH_HEAD")

@@ -83,7 +83,9 @@ def run(args: argparse.Namespace) -> int:
     store = Store(store_folder(args))
     target = invocation.target_named(args.target)
     tier: Tier = args.tier or ("smoke" if target == "cpu" else "pr")
-    where = update.Range(folder, f"{good}..{bad}", _MOST_COMMITS, "v*", target, tier)
+    where = update.Range(
+        folder, f"{good}..{bad}", _MOST_COMMITS, "v*", target, tier, f"{args.bench}|{re.escape(args.bench)}", args.bench
+    )
     try:
         with invocation.ending_on_signals():
             surveyor = update.Surveyor.of(store, where, reporter.note, boundary=good)
@@ -115,16 +117,17 @@ def _case(surveyor: update.Surveyor, wanted: str) -> tuple[str, str]:
     """
     ends = [surveyor.versions(surveyor.commits[place]["sha"]) for place in (0, -1)]
     for commit, found in zip((surveyor.commits[0], surveyor.commits[-1]), ends, strict=True):
-        if not found["cases"]:
-            why = next(iter(found["failed"].values()), "its suite has no case for this target and tier")
-            raise UsageError(f"{commit['sha'][:12]} cannot be measured: {why}")
+        if not found["cases"] and found["failed"]:
+            raise UsageError(f"{commit['sha'][:12]} cannot be measured: {next(iter(found['failed'].values()))}")
     both = [case for case in ends[0]["cases"] if case in ends[1]["cases"]]
     named = [case for case in both if case == wanted] or [case for case in both if re.search(wanted, case)]
     named = named or [case for case in both if wanted in case]
     if len(named) != 1:
         some = "\n  ".join(plain(case) for case in (named or both)[:10])
-        what = f"{len(named)} cases match; name one" if named else "no case of both ends matches; some that there are"
-        raise UsageError(f"-b {wanted!r}: {what}:\n  {some}")
+        what = (
+            f"{len(named)} cases match; name one" if named else "no case of both ends matches, for this target and tier"
+        )
+        raise UsageError(f"-b {wanted!r}: {what}" + (f":\n  {some}" if some else ""))
     before, after = (found["cases"][named[0]]["method"] for found in ends)
     if before != after:
         raise UsageError(
@@ -164,15 +167,13 @@ def _search(
         segment = load()
         edges = segment.edges if segment is not None else ()
         attempt = sum({edge.record["base"], edge.record["head"]} == pair for edge in edges)
-        only = ["--bench", f"^{re.escape(case)}$"]
+        only = f"^{re.escape(case)}$"
         try:
             update.measure(
-                store, shas[base], shas[head], surveyor.where, minutes=left, attempt=f"bisect-{attempt}", options=only
+                store, shas[base], shas[head], surveyor.where, minutes=left, attempt=f"bisect-{attempt}", bench=only
             )
         except UsageError as error:
             raise CannotMeasureError(str(error)) from None
-        if time.monotonic() > until:
-            raise OutOfTimeError
 
     contents = {place: surveyor.contents[sha] for place, sha in enumerate(shas)}
     return Search(

@@ -102,7 +102,11 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
         default="levels",
         help="levels of every commit and case (default), comparisons, observations of independent runs, or runs: the machine's health",
     )
-    exporting_.add_argument("--format", choices=exporting.FORMATS, help="whatever the ending says")
+    exporting_.add_argument(
+        "--format",
+        choices=(*exporting.FORMATS, "asv"),
+        help="whatever the ending says; asv: FILE is its folder of results",
+    )
     triaging = command("triage", "Say what becomes of an entry of the inbox.")
     triaging.add_argument("id", metavar="ID", help="of an entry that `regressions` lists")
     triaging.add_argument("--state", choices=STATES, help="its state from now on")
@@ -111,6 +115,7 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
     triaging.add_argument("--expires", metavar="DATE", help="the last day of an acceptance, YYYY-MM-DD")
     importing_ = command("import", "Take over samples of gates, results of asv, JSON of pytest-benchmark.")
     importing_.add_argument("files", nargs="+", type=Path, metavar="FILE")
+    importing_.add_argument("--skip-missing", action="store_true", help="leave out files that are not there")
     alias = command("alias", "Let a renamed case go on under its new name.")
     alias.add_argument("old", metavar="OLD", help="the old id")
     alias.add_argument("new", metavar="NEW", help="the new one")

@@ -45,7 +45,12 @@ def triage(args: argparse.Namespace, store: Store) -> int:
 
 def import_(args: argparse.Namespace, store: Store) -> int:
     """Carry out `import`; return the exit code. Raises UsageError."""
-    records = [(path, list(importing.from_file(path))) for path in args.files]  # all are read before any is kept
+    records = [
+        (path, list(importing.from_file(path))) for path in args.files if path.exists() or not args.skip_missing
+    ]  # all are read before any is kept
+    if not records:
+        print("nothing is there to import")
+        return EXIT_DONE
     store.folder.mkdir(parents=True, exist_ok=True)
     for path, found in records:
         new = sum(store.add(record) for record in found)

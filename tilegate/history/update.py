@@ -48,7 +48,16 @@ class Wanted:
 
 @dataclass(frozen=True)
 class Range:
-    """Which part of a branch, and how its cases are selected; `pattern` is a regular expression for their ids, None for all."""
+    """Which part of a branch, and how its cases are selected.
+
+    Attributes:
+        folder: the repository.
+        range_, limit: as `git log` takes them.
+        tags: a glob for those that are releases.
+        target, tier: what the suite selects.
+        pattern: regular expression for the ids of cases; None: all.
+        case: the one case that matters, if it is one: what is known of others alone need not be known of it.
+    """
 
     folder: Path
     range_: str
@@ -57,6 +66,12 @@ class Range:
     target: Target
     tier: Tier
     pattern: str | None = None
+    case: str | None = None
+
+    def covers(self, record: Versions) -> bool:
+        """Whether a record of a commit's versions says all that matters here."""
+        only = record.get("only")
+        return only in (None, self.pattern) or (self.case is not None and re.search(only or "", self.case) is not None)
 
 
 def survey_all(surveyor: Surveyor, *, until: float) -> tuple[Commit, ...]:
@@ -127,7 +142,7 @@ class Surveyor:
                 f"{store.folder} is a history of {', '.join(sorted(others))}, whose kernels are others than those of {where.target}; "
                 "--store DIR begins another history"
             )
-        kept = [found for found in kept if found.get("only") in (None, where.pattern)]
+        kept = [found for found in kept if where.covers(found)]
         # Of a commit that was asked for all of its cases, that record.
         known = {found["commit"]: found for found in sorted(resolved(kept), key=lambda found: "only" not in found)}
         contents = {commit["sha"]: _contents(repository, where.folder, commit["sha"]) for commit in commits}
@@ -220,7 +235,7 @@ def measure(
     *,
     minutes: float,
     attempt: str = "",
-    options: Sequence[str] = (),
+    bench: str | None = None,
 ) -> int:
     """Measure one comparison by a gate, and add what it says to the store; return how many comparisons it gave.
 
@@ -232,7 +247,7 @@ def measure(
         where: repository, target, tier.
         minutes: the budget of the gate.
         attempt: another name measures the same commits again.
-        options: further ones of the gate.
+        bench: regular expression for the cases; None: those of `where`.
 
     Raises:
         UsageError: the gate refused; its message is part of this one.
@@ -242,10 +257,10 @@ def measure(
     command = [
         *(sys.executable, "-m", "tilegate", "gate", "--base", base, "--head", head, "--base-exact", "--no-emulate"),
         *("--repo", str(where.folder), "--target", where.target, "--tier", where.tier, "--out", str(out)),
-        *("--budget", f"{max(minutes, 0.1):.2f}", "--ignore-dirty", *options),
+        *("--budget", f"{max(minutes, 0.1):.2f}", "--ignore-dirty"),
     ]
-    if where.pattern is not None:
-        command += ["--bench", where.pattern]
+    if (chosen := bench or where.pattern) is not None:
+        command += ["--bench", chosen]
     done = _tilegate(command)
     samples = out / "samples.json"
     if done.returncode == 2 or not samples.is_file():

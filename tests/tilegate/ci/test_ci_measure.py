@@ -135,18 +135,34 @@ def _leaving(tmp_path, command):
     )
 
 
-def test_results_behind_a_link_that_the_container_left_stay_on_the_host(tmp_path, project, engine):
-    """In the place of the machine's folder: every *.json of another one would have been handed over."""
-    project.write("asv.conf.json", '{"results_dir": ".asv/results"}')
-    project.commit("Describe the suite")
+def test_records_behind_a_link_that_the_container_left_stay_on_the_host(tmp_path, project, engine):
+    name = f"2026-01-{'0' * 16}.jsonl.xz"
     (tmp_path / "host").mkdir()
-    (tmp_path / "host" / "config.json").write_text('{"auth": "secret"}')
-    link = f"mkdir -p clone/.asv/results && ln -s {tmp_path}/host clone/.asv/results/mi300x"
-    engine.write_text(_leaving(tmp_path, link))
+    (tmp_path / "host" / name).write_text("secret")
+    engine.write_text(
+        _leaving(tmp_path, f"mkdir -p history/packs && ln -sf {tmp_path}/host/{name} history/packs/{name}")
+    )
     place = measure.Place(project.path, "cpu", "smoke", tmp_path / "out", IMAGE, 1)
     with pytest.raises(UsageError, match="cannot be read"):
-        measure.backfill(place, tmp_path / "nothing", machine="mi300x", limit=1)
-    assert list((tmp_path / "out").rglob("*.json")) == []
+        measure.update_history(place, tmp_path / "nothing", limit=1)
+    assert list((tmp_path / "out").rglob("*.xz")) == []
+
+
+def test_only_new_records_are_handed_over(tmp_path, project, engine):
+    old, new = (f"history/packs/2026-01-{digit * 16}.jsonl.xz" for digit in "01")
+    (tmp_path / "store" / "packs").mkdir(parents=True)
+    (tmp_path / "store" / Path(old).relative_to("history")).write_text("old")
+    engine.write_text(
+        _leaving(tmp_path, f"mkdir -p history/runs && echo x > {new} && echo x > history/runs/samples.json")
+    )
+    place = measure.Place(project.path, "cpu", "smoke", tmp_path / "out", IMAGE, 1)
+    assert measure.update_history(place, tmp_path / "store", limit=1) == 0
+    assert [
+        path.relative_to(tmp_path / "out").as_posix() for path in (tmp_path / "out").rglob("*") if path.is_file()
+    ] == [new]
+    asked = (tmp_path / "engine.log").read_text()
+    assert "history update HEAD" in asked
+    assert "history pack --all" in asked
 
 
 def test_a_noise_profile_that_is_a_link_brings_no_file_of_the_host_into_the_container(tmp_path, project, engine):

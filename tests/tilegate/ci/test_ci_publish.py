@@ -1,6 +1,9 @@
-"""Results on their branch, the site without other hosts, issues of regressed kernels."""
+"""A history on its branch, the site without other hosts, issues of regressed kernels."""
 
+import datetime
+import hashlib
 import json
+import lzma
 import shutil
 import subprocess
 from pathlib import Path
@@ -10,14 +13,16 @@ import fake_github
 import pytest
 import sample_builder
 from change import CASE
+from history_records import code, commit, comparison, event
 
-from tilegate.ci import history, publish, site, triage
+from tilegate.ci import publish, site, triage
 from tilegate.files import UsageError
+from tilegate.history import inbox, records
+from tilegate.history.store import Store
+from tilegate.history.view import view
 from tilegate.judging import judge, noise_file
 
 ASSETS = Path(__file__).parents[3] / ".github" / "site" / "node_modules"
-COMMIT = "abcdef12" + "0" * 32
-RESULT = {"commit_hash": COMMIT, "env_name": "shared", "results": {}, "version": 2}
 
 
 @pytest.fixture
@@ -35,77 +40,101 @@ def deliver(tmp_path, **contents):
     for name, content in contents.items():
         path = folder / name.replace("__", "/")
         path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(content if isinstance(content, str) else json.dumps(content))
+        path.write_bytes(content if isinstance(content, bytes) else content.encode())
     return folder
 
 
 NOISE = {"schema": "tilegate-noise/1", "created": "2026-01-10T01:40:00Z", "environment": {}, "cases": {"a": {}}}
-GOOD = {
-    "mi300x__abcdef12-shared.json": RESULT,
-    "mi300x__machine.json": {"machine": "mi300x", "version": 1},
-    "benchmarks.json": {"version": 2},
-}
+LINE = commit("a")
 
 
-def test_results_are_committed_and_pushed_once(project, branch, tmp_path, monkeypatch):
+def recorded(record, kind=None):
+    """A record's place in a delivery, and what is in it."""
+    text = records.text_of(record)
+    name = records.name_of(text)
+    return {f"history__records__{kind or record['kind']}__{name[:2]}__{name[2:]}.json": text + "\n"}
+
+
+def packed(*lines, name=None):
+    text = "\n".join(lines) + "\n"
+    digest = name or hashlib.sha256(text.encode()).hexdigest()[:16]
+    return {f"history__packs__2026-01-{digest}.jsonl.xz": lzma.compress(text.encode())}
+
+
+GOOD = recorded(LINE) | packed(records.text_of(comparison("x", "y", 0.01)), records.text_of(code("a", "x")))
+
+
+def test_a_history_is_committed_and_pushed_once(project, branch, tmp_path, monkeypatch):
     monkeypatch.setenv("GITHUB_TOKEN", fake_github.TOKEN)
     delivered = deliver(tmp_path, **GOOD)
-    assert publish.keep(delivered, branch, "mi300x") == 3
-    assert "mi300x/abcdef12-shared.json" in project.git("ls-tree", "-r", "--name-only", "bench-results")
+    assert publish.keep(delivered, branch) == 2
+    kept = project.git("ls-tree", "-r", "--name-only", "bench-results").splitlines()
+    assert {name.replace("__", "/") for name in GOOD} <= set(kept)
     assert fake_github.TOKEN not in (branch / ".git" / "config").read_text()
-    assert publish.keep(delivered, branch, "mi300x") == 0
-    assert publish.keep(tmp_path / "nothing", branch, "mi300x") == 0
+    assert publish.keep(delivered, branch) == 0
+    assert publish.keep(tmp_path / "nothing", branch) == 0
+    found, broken = Store(branch / "history").read()
+    assert len(found) == 3
+    assert not broken
 
 
 def test_two_runs_that_push_at_once_both_arrive(project, branch, tmp_path, monkeypatch):
     monkeypatch.setenv("GITHUB_TOKEN", fake_github.TOKEN)
     other = tmp_path / "other"
     shutil.copytree(branch, other)
-    publish.keep(deliver(tmp_path, **{"a__abcdef12-x.json": RESULT}), other, "a")
+    publish.keep(deliver(tmp_path, **recorded(commit("a"))), other)
+    first = project.git("rev-parse", "bench-results")
     shutil.rmtree(tmp_path / "delivered")
-    publish.keep(deliver(tmp_path, **{"b__abcdef12-x.json": RESULT}), branch, "b")
+    publish.keep(deliver(tmp_path, **recorded(commit("b"))), branch)
     kept = project.git("ls-tree", "-r", "--name-only", "bench-results")
-    assert "a/abcdef12-x.json" in kept
-    assert "b/abcdef12-x.json" in kept
+    assert kept.count("history/records/commit/") == 2
+    assert project.git("merge-base", "--is-ancestor", first, "bench-results") == ""  # nothing was forced
+
+
+CHANGED = {name: text.replace('"A"', '"B"') for name, text in recorded(LINE).items()}
 
 
 @pytest.mark.parametrize(
     "contents",
     [
-        {"mi300x__../../x.json": RESULT},
         {".github__workflows__evil.yml": "on: push"},
         {".git__config": "[core]"},
-        {"mi300x__index.html": "<script>"},
-        {"mi300x__deep__abcdef12-x.json": RESULT},
-        {"mi300x__abcdef12-x.json": "no JSON"},
-        {"mi300x__abcdef12-x.json": {}},
-        {"mi300x__abcdef13-x.json": RESULT},
-        {"-mi300x__abcdef12-x.json": RESULT},
-        {"h200__abcdef12-x.json": RESULT},  # another machine's, which may have them already
-        {"MI300X__abcdef12-x.json": RESULT},
-        {"mi300x__mi300x.profile": NOISE},
-        {"noise__mi300x.profile": NOISE},
+        {"history__index.html": "<script>"},
+        {"history__records__commit__ab__deep__x.json": "{}"},
+        {"history": "{}"},
+        {"x.json": "{}"},
+        {"noise__mi300x.profile": "{}"},
+        CHANGED,
+        recorded(LINE, kind="event"),
+        recorded({**LINE, "sha": ""}),
+        {next(iter(recorded(LINE))): b"\xff\xfe"},
+        packed(records.text_of(LINE), name="0" * 16),
+        packed(records.text_of(LINE), "no record"),
+        {next(iter(packed("x"))): b"no xz"},
     ],
 )
-def test_what_is_no_result_keeps_everything_out(project, branch, tmp_path, monkeypatch, contents):
+def test_what_is_no_record_keeps_everything_out(project, branch, tmp_path, monkeypatch, contents):
     monkeypatch.setenv("GITHUB_TOKEN", fake_github.TOKEN)
     before = project.git("rev-parse", "bench-results")
-    delivered = deliver(tmp_path, **GOOD)
-    if ".." in next(iter(contents)):
-        (delivered / "x.json").write_text("{}")  # what such a name becomes on disk
-    else:
-        deliver(tmp_path, **contents)
-    with pytest.raises(UsageError):
-        publish.keep(delivered, branch, "mi300x")
+    delivered = deliver(tmp_path, **contents) if "history" in contents else deliver(tmp_path, **{**GOOD, **contents})
+    with pytest.raises(UsageError, match="nothing was kept"):
+        publish.keep(delivered, branch)
     assert project.git("rev-parse", "bench-results") == before
     assert subprocess.run(["git", "status", "--porcelain"], cwd=branch, capture_output=True, check=True).stdout == b""
 
 
-def test_a_link_among_the_results_is_not_followed(branch, tmp_path, monkeypatch):
+def test_a_pack_that_grows_without_end_is_refused(branch, tmp_path, monkeypatch):
+    monkeypatch.setattr(publish, "_MOST_BYTES", 4096)
+    delivered = deliver(tmp_path, **packed("x" * 10_000))
+    with pytest.raises(UsageError, match="too large unpacked"):
+        publish.keep(delivered, branch)
+
+
+def test_a_link_among_the_records_is_not_followed(branch, tmp_path, monkeypatch):
     delivered = deliver(tmp_path, **GOOD)
-    (delivered / "mi300x" / "abcdef12-link.json").symlink_to("/etc/passwd")
+    (delivered / "history" / "packs" / f"2026-01-{'0' * 16}.jsonl.xz").symlink_to("/etc/passwd")
     with pytest.raises(UsageError, match="cannot be read"):
-        publish.keep(delivered, branch, "mi300x")
+        publish.keep(delivered, branch)
 
 
 def test_the_noise_of_a_machine_is_kept_beside_the_results_and_replaced(project, branch, tmp_path, monkeypatch):
@@ -126,7 +155,6 @@ def test_the_noise_of_a_machine_is_kept_beside_the_results_and_replaced(project,
         ({**NOISE, "schema": "tilegate-noise/2"}, "mi300x"),
         ({**NOISE, "cases": {}}, "mi300x"),
         ([], "mi300x"),
-        (RESULT, "mi300x"),
         (NOISE, "../mi300x"),
         (NOISE, ".github"),
         (NOISE, "noise"),
@@ -151,17 +179,6 @@ def test_a_noise_profile_is_nothing_that_asv_would_read(tmp_path):
     (path.parent / "machine.json").write_text('{"machine": "x", "version": 1}')
     assert list(iter_results_paths(str(tmp_path))) == []
     assert publish._NOISE_SCHEMA == noise_file.SCHEMA
-
-
-def test_commits_without_results_are_found_oldest_first(project, tmp_path):
-    for n in range(4):
-        project.commit(f"Change {n}")
-    commits = project.git("rev-list", "--first-parent", "main").splitlines()
-    (tmp_path / "mi300x").mkdir()
-    (tmp_path / "mi300x" / f"{commits[1][:8]}-shared.json").write_text("{}")
-    (tmp_path / "mi300x" / "machine.json").write_text("{}")
-    assert history.missing(project.path, tmp_path, "mi300x", 3) == [commits[2], commits[0]]
-    assert history.missing(project.path, tmp_path, "other", 2) == [commits[1], commits[0]]
 
 
 # --- the site
@@ -267,6 +284,47 @@ def test_an_issue_that_a_stranger_made_to_look_like_ours_is_not_touched(github):
     github.issues.append({"number": 1, "state": "open", "user": {"login": "x"}, "body": f"{marker}\n", "labels": label})
     assert publish_issues(github, verdict(**{"A.latency_a(1)": FINE})).closed == ()
     assert publish_issues(github, verdict(**{"A.latency_a(1)": SLOW})).opened
+
+
+SLOW_CASE = "attention.A.latency_a('a')"
+
+
+def told(state, size=0.1, **more):
+    """A history in which the kernel of `SLOW_CASE` got slower, and what somebody decided about that."""
+    found = [commit("a"), commit("b", "a"), code("a", "x", case=SLOW_CASE), code("b", "y", case=SLOW_CASE)]
+    found += [comparison("x", "y", size, case=SLOW_CASE)]
+    (entry,) = inbox.entries(view(found))
+    return view([*found, event("triage", entry.id, state=state, **more)]), entry.id
+
+
+def publish_told(github, history):
+    found = verdict(**{"A.latency_a('a')": SLOW})
+    return triage.publish(
+        github.client(), found, "v1.0", "https://x.invalid", history=history, today=datetime.date(2026, 6, 1)
+    )
+
+
+def test_an_issue_says_what_the_inbox_knows(github):
+    history, id = told("investigating", owner="<b>Ada</b>")
+    assert len(publish_told(github, history).opened) == 1
+    body = github.issues[0]["body"]
+    assert f"entry `{id}`, investigating" in body
+    assert "`aaaaaaaa..bbbbbbbb`" in body
+    assert "owner `<b>Ada</b>`" in body  # as code: nothing that acts
+    accepted, _ = told("accepted", expires="2026-12-31")
+    assert len(publish_told(github, accepted).closed) == 1
+    assert github.issues[0]["state"] == "closed"
+    assert publish_told(github, accepted) == triage.Triage()
+
+
+@pytest.mark.parametrize(
+    ("state", "more", "size"),
+    [("accepted", {"expires": "2026-05-01"}, 0.1), ("accepted", {"expires": "2026-12-31"}, 0.05)],
+)
+def test_what_is_no_longer_what_was_accepted_has_an_issue(github, state, more, size):
+    """After its last day, or slower than it was then."""
+    history, _ = told(state, size, **more)
+    assert len(publish_told(github, history).opened) == 1
 
 
 def test_hostile_names_stay_text_in_issues(github):

@@ -138,5 +138,8 @@ def test_import_takes_all_files_or_none(toy, history, tmp_path):
     assert status == 2
     assert "neither samples" in shown.err
     assert not (toy.path / ".tilegate" / "history").exists()
+    status, shown = history("import", "--skip-missing", str(tmp_path / "missing.json"))
+    assert (status, shown.out) == (0, "nothing is there to import\n")
+    assert not (toy.path / ".tilegate" / "history").exists()
     status, shown = history("import", str(tmp_path / "good.json"))
     assert "0 comparisons, 1 observations" in shown.out
