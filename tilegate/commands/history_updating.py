@@ -49,7 +49,8 @@ def update_(args: argparse.Namespace, store: Store) -> int:
                 )
                 try:
                     base, head = history.commits[one.base].sha, history.commits[one.head].sha
-                    got = update.measure(store, base, head, where, minutes=left)
+                    again = update.attempt(history, one)
+                    got = update.measure(store, base, head, where, minutes=left, attempt=again)
                     reporter.note(f"  {got} comparisons")
                 except UsageError as error:
                     reporter.note(f"  could not be measured: {error}")

@@ -227,6 +227,17 @@ def plan(history: History, shas: Sequence[str], pattern: str | None = None) -> l
     return [Wanted(base, other, tuple(cases), reason) for (base, other, reason), cases in order]
 
 
+def attempt(history: History, wanted: Wanted) -> str:
+    """Return a name for measuring a comparison once more, "" if it was not measured yet: its gate would only be read again."""
+    done = 0
+    for id in wanted.cases:
+        case = history.cases[id]
+        pair = {case.versions[wanted.base], case.versions[wanted.head]}
+        edges = case.segments[0].edges if case.segments else ()
+        done = max(done, sum({edge.record["base"], edge.record["head"]} == pair for edge in edges))
+    return str(done) if done else ""
+
+
 def measure(
     store: Store,
     base: str,

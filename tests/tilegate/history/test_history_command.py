@@ -5,6 +5,7 @@ import json
 import pytest
 
 from tilegate import cli
+from tilegate.history import update
 from tilegate.history.store import Store
 from tilegate.history.update import load
 
@@ -104,6 +105,25 @@ def test_an_open_regression_is_filed_and_triaged(toy, history):
     assert status == 0, shown.out
     (after,) = json.loads(shown.out)
     assert (after["id"], after["state"], after["owner"], after["open"]) == (entry["id"], "accepted", "Ada", False)
+
+
+def test_what_is_measured_once_more_is_measured_anew(toy, history):
+    toy.git("tag", "v1")
+    toy.replace(KERNELS, "TOTAL_MS = 4.0", "TOTAL_MS = 4.4")
+    toy.commit("Slower")
+    assert history("update", "--target", "cpu", "--minutes", "5", "-b", "latency_total.1000")[0] == 0
+    found = load(Store(toy.path / ".tilegate" / "history"))
+    assert list(found.cases) == [TOTAL]  # and nothing else was asked or timed
+    wanted = update.Wanted(0, 1, (TOTAL,), "")
+    assert update.attempt(found, wanted) == "1"
+    assert update.attempt(found, update.Wanted(0, 0, (TOTAL,), "")) == ""
+    (run,) = (toy.path / ".tilegate" / "history" / "runs").iterdir()
+    where = update.Range(toy.path, "HEAD", 9, "v*", "cpu", "smoke", "latency_total.1000")
+    ends = [commit.sha for commit in found.commits]
+    store = Store(toy.path / ".tilegate" / "history")
+    assert update.measure(store, *ends, where, minutes=5) == 0  # the same gate, read again
+    assert update.measure(store, *ends, where, minutes=5, attempt="1") == 1
+    assert len(list(run.parent.iterdir())) == 2
 
 
 def test_wrong_calls_and_empty_stores(toy, history, tmp_path):
