@@ -89,7 +89,7 @@ def test_what_a_launch_computes_and_moves_is_listed(start, tree, tmp_path):
     assert cases[TOTAL]["work"] == {"flops": 2000, "bytes": 8000}
     assert sum("work" in case for case in cases.values()) == 1
     log = (tmp_path / "side0.log").read_text()
-    assert "flops or bytes, not {'gigabytes': 1}" in log
+    assert "flops or bytes or tokens, not {'gigabytes': 1}" in log
     assert "ZeroDivisionError" in log
 
 

@@ -54,11 +54,14 @@ def survey(
             return record
         with WorkerPool({workspace.name: workspace}, logs, config, label=f"survey-{commit[:12]}") as pool:
             try:
-                known = pool.worker(workspace.name).catalogue()["cases"]
+                catalogue = pool.worker(workspace.name).catalogue()
             except WorkerError as error:
                 failed[SUITE] = error.message[:500]
                 return record
-            for case in known:
+            for module, failure in catalogue["broken"].items():
+                if failure["kind"] not in ("missing", "skipped"):  # these say that the device does not have its cases
+                    failed[module or SUITE] = f"{failure['kind']}: {failure['message']}"[:500]
+            for case in catalogue["cases"]:
                 if is_call(case["benchmark"]) or (pattern is not None and not re.search(pattern, case["id"])):
                     continue
                 try:

@@ -300,9 +300,10 @@ def _lines(
                 versions[number] = version
     for number, found in surveyed.items():
         for record in found:
-            for case, reason in record["failed"].items():
+            for failed, reason in record["failed"].items():  # a case, a module of the suite, or all of it
+                case, within = _name(failed, renamed), f"{failed}."
                 for (name, _), line in lines.items():
-                    if case == SUITE or (name == _name(case, renamed) and line.versions[number] is None):
+                    if failed == SUITE or (line.versions[number] is None and (name == case or name.startswith(within))):
                         line.failed[number] = reason
     return lines
 

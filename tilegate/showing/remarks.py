@@ -83,7 +83,9 @@ def _thresholds(verdict: Verdict) -> Iterator[Remark]:
     config, alike = verdict["config"], defaultdict[str, list[str]](list)
     for name, entry in verdict["cases"].items():
         if own := entry.get("thresholds"):
-            alike[", ".join(f"{key} {100 * own[key]:g} % (not {100 * config[key]:g} %)" for key in own)].append(name)
+            alike[", ".join(f"{key} {100 * own[key]:.3g} % (not {100 * config[key]:.3g} %)" for key in own)].append(
+                name
+            )
     if alike:
         count = sum(map(len, alike.values()))
         details = tuple(

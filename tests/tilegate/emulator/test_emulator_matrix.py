@@ -55,7 +55,7 @@ def encode(kind: str, values: np.ndarray, arch: str) -> np.ndarray:
         return values.astype(np.int8)
     mantissa = 3 if kind == "fp8" else 2
     bias = (7 if kind == "fp8" else 15) + (arch == "gfx942")
-    exponent = np.floor(np.log2(np.maximum(np.abs(values), 1))).astype(int)
+    exponent = np.floor(np.log2(np.where(values == 0, 1, np.abs(values)))).astype(int)  # of normal numbers
     fraction = (np.abs(values) / 2.0**exponent - 1) * 2**mantissa
     code = ((exponent + bias) << mantissa) + fraction.astype(int)
     return np.where(values == 0, 0, code | np.where(values < 0, 128, 0)).astype(np.uint8)

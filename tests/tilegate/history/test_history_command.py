@@ -163,3 +163,20 @@ def test_import_takes_all_files_or_none(toy, history, tmp_path):
     assert not (toy.path / ".tilegate" / "history").exists()
     status, shown = history("import", str(tmp_path / "good.json"))
     assert "0 comparisons, 1 observations" in shown.out
+
+
+def test_a_module_of_the_suite_that_does_not_import_fails_its_own_cases_alone(toy, history):
+    toy.write("toybench/others.py", (toy.path / "toybench/sums.py").read_text())
+    toy.commit("Another module")
+    toy.write("toybench/others.py", "import nowhere_to_be_found")
+    broken = toy.commit("Break it")
+    assert history("update", "HEAD~1..", "--target", "cpu", "--plan")[0] == 0
+    (record,) = [found for found in Store(toy.path / ".tilegate" / "history").read()[0] if found["kind"] == "versions"]
+    assert record["commit"] == broken
+    assert TOTAL in record["cases"]
+    assert "nowhere_to_be_found" in record["failed"]["others"]
+    assert history("update", "--target", "cpu", "--plan")[0] == 0
+    known = load(Store(toy.path / ".tilegate" / "history"))
+    place = len(known.commits) - 1
+    assert "nowhere_to_be_found" in known.cases[TOTAL.replace("sums.", "others.")].failed[place]
+    assert place not in known.cases[TOTAL].failed

@@ -170,10 +170,11 @@ def test_waivers_only_ever_turn_a_failing_case_into_a_waived_one(effect, found, 
 
 # --- overrides --------------------------------------------------------------------------------------------------------
 
+PROMISED = {"promise": 0.2, "tolerated": 0.05, "regression": 0.1, "replicate_regression": 0.07, "screen": 0.04}
 OTHERS = dataclasses.replace(
     CONFIG,
     overrides=(
-        config.Override("slow*", {"promise": 0.2, "regression": 0.1}),
+        config.Override("slow*", PROMISED),
         config.Override("fine*", {"noisy_pairs": 99}),
     ),
 )
@@ -182,19 +183,20 @@ OTHERS = dataclasses.replace(
 def test_a_case_is_judged_by_its_override_and_the_verdict_says_so():
     verdict = verdict_on(SLOW, configuration=OTHERS)
     assert verdict["exit_code"] == 0
-    assert verdict["cases"]["slow"]["thresholds"] == {"promise": 0.2, "regression": 0.1}
+    assert verdict["cases"]["slow"]["thresholds"] == PROMISED
     assert "thresholds" not in verdict["cases"]["fine"]  # other numbers of pairs are no other thresholds
     assert "None of 2 cases whose code changed is 3 % slower (1 by a promise of their own)" in verdict["reason"]
     assert verdict_on(SLOW)["exit_code"] == 1
 
 
 def test_a_pass_names_the_promise_that_all_its_cases_have():
-    alike = dataclasses.replace(CONFIG, overrides=(config.Override("*", {"promise": 0.2, "regression": 0.1}),))
+    alike = dataclasses.replace(CONFIG, overrides=(config.Override("*", {"promise": 0.2}),))
     verdict = verdict_on(SLOW, configuration=alike)
     assert "None of 2 cases whose code changed is 20 % slower;" in verdict["reason"]
     (remark,) = remarks(verdict)
     assert remark.text == "3 cases judged by other thresholds than the run's."  # the control, too
-    assert remark.details == (("slow and 2 more", "promise 20 % (not 3 %), regression 10 % (not 1.8 %)"),)
+    followed = "tolerated 6.67 % (not 1 %), regression 12 % (not 1.8 %), replicate_regression 8.33 % (not 1.25 %), screen 4.67 % (not 0.7 %)"
+    assert remark.details == (("slow and 2 more", f"promise 20 % (not 3 %), {followed}"),)
 
 
 def test_an_override_decides_how_much_is_measured():

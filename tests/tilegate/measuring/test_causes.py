@@ -128,7 +128,7 @@ def test_a_broken_case_is_explained_and_one_that_cannot_be_generated_is_not(toy)
 def test_the_architecture_is_the_device_s(tmp_path):
     def arch(target, device):
         made = gate.Comparison(
-            None, None, tmp_path, tmp_path, CONFIG, target, "pr", None, {"device": device}, tmp_path, True
+            None, None, tmp_path, tmp_path, CONFIG, target, "pr", None, {"device": device}, tmp_path, True, True
         )
         return made.arch
 
