@@ -13,17 +13,15 @@ import json
 import shutil
 import sys
 import time
-from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 
 from tilegate import files, invocation
-from tilegate.config import GateConfig, load_config, to_dict
+from tilegate.config import GateConfig, load_config
 from tilegate.emulate import explain, gating
 from tilegate.files import UsageError
 from tilegate.judging import judge, noise_file, waivers
 from tilegate.judging.noise import NoiseProfile
-from tilegate.judging.waivers import Waiver
 from tilegate.measuring import (
     causes,
     device_lock,
@@ -39,12 +37,13 @@ from tilegate.measuring import (
     trees,
 )
 from tilegate.measuring.budget import Budget
+from tilegate.measuring.comparison import Comparison
 from tilegate.measuring.pool import WorkerPool
 from tilegate.measuring.referee import Referee
-from tilegate.measuring.workspace import Workspace, make_workspace
+from tilegate.measuring.workspace import Workspace
 from tilegate.progress import Phase, Reporter
 from tilegate.protocol import TARGETS, TIERS
-from tilegate.schemas.samples import Ahead, Asked, Described, Environment, Target, Tier
+from tilegate.schemas.samples import Asked, Environment, Tier
 
 _DESCRIPTION = """\
 Measure the head against the base and judge every case. Suite and thresholds come from the base, so a change cannot
@@ -57,79 +56,6 @@ examples:
   tilegate gate --base main --head HEAD -b 'forward.*decode'
 """
 _EPILOG = "exit code: 0 pass, 1 regressed, 2 usage error, 3 broken, 4 inconclusive, 5 environment invalid"
-
-
-@dataclass(frozen=True)
-class Comparison:
-    """What is compared, where, and how.
-
-    Attributes:
-        base, head: the revisions.
-        base_tree, head_tree: their exported files.
-        config: the base's.
-        target, tier: what the suite selects.
-        pattern: regular expression for case ids, or None.
-        environment: see `tilegate.measuring.environment.describe`.
-        out: output folder.
-        same_suite: base and head have the same suite, or only the head has one.
-        same_package: no file of the package differs.
-        waived: the waivers of both.
-        allow_head_waivers: those that only the head has count, too.
-        noise: what calibration found out about this machine, if it was calibrated.
-        emulate: execute changed kernels for chips that are not here.
-        asked: the options of the command line that decide what a run gives or where it goes; None: as by default.
-    """
-
-    base: trees.Revision
-    head: trees.Revision
-    base_tree: Path
-    head_tree: Path
-    config: GateConfig
-    target: Target
-    tier: Tier
-    pattern: str | None
-    environment: Environment
-    out: Path
-    same_suite: bool
-    same_package: bool
-    waived: tuple[Waiver, ...] = ()
-    allow_head_waivers: bool = False
-    emulate: bool = True
-    noise: NoiseProfile | None = None
-    asked: Asked | None = None
-
-    @property
-    def arch(self) -> str | None:
-        """The GPU's architecture ("gfx942", "sm_90"); None on the CPU, whose compiled code nobody counts."""
-        arch = self.environment["device"]["arch"]
-        return None if self.target == "cpu" or arch is None else str(arch)
-
-    @property
-    def emulated(self) -> tuple[str, ...]:
-        """The chips whose changed kernels are executed before anything is timed; not the one that is here."""
-        return tuple(arch for arch in self.config.emulate if arch != self.arch) if self.emulate else ()
-
-    @property
-    def _ahead(self) -> Ahead:
-        return {"ahead": self.base.ahead} if self.base.ahead else {}
-
-    def describe(self) -> Described:
-        """Return the part of the samples document that is known before anything is measured."""
-        described: Described = {
-            "base": {"rev": self.base.rev, "commit": self.base.commit, "tree": self.base.tree, **self._ahead},
-            "head": {"rev": self.head.rev, "commit": self.head.commit, "tree": self.head.tree},
-            "target": self.target,
-            "tier": self.tier,
-            "filter": self.pattern,
-            "config": json.loads(json.dumps(to_dict(self.config))),
-            "environment": dict(self.environment),
-            "waivers": [waiver.to_json() for waiver in self.waived],
-            "allow_head_waivers": self.allow_head_waivers,
-            "asked": self.asked or {"emulate": self.emulate},
-        }
-        if self.noise is not None:
-            described["noise_profile"] = noise_file.to_samples(self.noise, list(self.noise.cases))
-        return described
 
 
 def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
@@ -362,7 +288,7 @@ def _measure(
     record.add_seconds("plan", planning)
     if record.continued:
         reporter.note(f"continuing the run in {comparison.out}")
-    workspaces = _workspaces(comparison)
+    workspaces = comparison.workspaces()
     logs = comparison.out / "logs"
     # Of what the base does not have there can be no referee.
     referee = Referee.of(workspaces["base"], logs, comparison.config) if "base" in workspaces else None
@@ -393,40 +319,6 @@ def _measure(
                 explain.attach(record, sides, slower, comparison.arch, logs=logs, reporter=reporter)
     record.finish()
     shutil.rmtree(comparison.out / "work", ignore_errors=True)
-
-
-def _workspaces(comparison: Comparison) -> dict[str, Workspace]:
-    """Make the workspaces of base and head with the base's suite, and the head with its own as "new" if that is another one."""
-    work = comparison.out / "work"
-    shutil.rmtree(work, ignore_errors=True)
-    suite = comparison.config.suite.replace(".", "/")
-    in_base, in_head = comparison.base_tree / suite, comparison.head_tree / suite
-
-    for tree, root in ((comparison.base_tree, in_base), (comparison.head_tree, in_head)):
-        if root.is_dir():
-            trees.refuse_links_out(tree, root)
-
-    def prepared(name: str, tree: Path, suite_root: Path) -> Workspace:
-        return make_workspace(
-            work / name,
-            comparison.config,
-            exported=tree,
-            suite_root=suite_root,
-            target=comparison.target,
-            tier=comparison.tier,
-        )
-
-    if not in_base.is_dir() and not in_head.is_dir():
-        raise UsageError(f"neither base nor head has the suite {comparison.config.suite!r} that [tool.tilegate] names")
-    if not in_base.is_dir():  # the suite itself is new: there is nothing to compare with
-        return {"head": prepared("head", comparison.head_tree, in_head)}
-    workspaces = [
-        prepared("base", comparison.base_tree, in_base),
-        prepared("head", comparison.head_tree, in_base),
-    ]
-    if in_head.is_dir() and not comparison.same_suite:
-        workspaces.append(prepared("new", comparison.head_tree, in_head))
-    return {made.name: made for made in workspaces}
 
 
 def _judged(comparison: Comparison, record: samples.Record, reporter: Reporter, *, as_json: bool) -> int:

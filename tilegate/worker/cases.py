@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import pickle
 import traceback
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
@@ -76,3 +77,27 @@ def stated_work(case: Case) -> dict[str, dict[str, float | str]]:
     except Exception:
         traceback.print_exc()
         return {}
+
+
+class Made:
+    """What asv's `setup_cache` made, kept for all cases that have it."""
+
+    def __init__(self) -> None:
+        """Begin with nothing."""
+        self._kept: dict[str, bytes] = {}
+
+    def once(self, benchmark: Any) -> tuple[object, ...]:
+        """Return what asv puts before a benchmark's parameters: a copy of what its `setup_cache` made, if it made any."""
+        key = benchmark.setup_cache_key
+        if key is None:
+            return ()
+        if key not in self._kept:
+            self._kept[key] = pickle.dumps(benchmark.do_setup_cache())
+        made = pickle.loads(self._kept[key])  # noqa: S301 - of this process; asv has it in a file
+        if made is None:
+            return ()
+        if hasattr(benchmark, "set_cache"):
+            benchmark.set_cache(made)
+        else:  # asv_runner up to 0.2
+            benchmark.insert_param(made)
+        return (made,)

@@ -3,44 +3,34 @@
 from __future__ import annotations
 
 import gc
-import hashlib
-import importlib
 import math
-import os
-import pickle
-import pkgutil
 import sys
-import traceback
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
-from tilegate.failures import CaughtError, SkippedError, explain
+from tilegate.failures import CaughtError, SkippedError
 from tilegate.protocol import (
     JSON,
     Artifact,
     Clock,
     Timed,
     WrongResult,
-    WrongTreeError,
     call_clock_for,
     clock_for,
     digest,
     is_call,
     recorded,
-    register,
     selection,
 )
-from tilegate.protocol.origin import ROOT_VARIABLE
-from tilegate.worker import arrays, imports
-from tilegate.worker.cases import Case, cases_of, stated_work, unlisted
+from tilegate.worker import arrays
+from tilegate.worker.cases import Case, Made, stated_work, unlisted
 from tilegate.worker.looks import Drawn, Looks
 from tilegate.worker.observing import observe
 from tilegate.worker.placement import Placement
 from tilegate.worker.seals import Seals
-
-_T = TypeVar("_T")
+from tilegate.worker.sources import Sources
 
 _NO_CLOCK = "this worker was started without a clock"
 _NOTHING_TO_SEE = "the suite does not show what a launch of this case reads and writes"
@@ -72,48 +62,35 @@ class Side:
     ) -> None:
         """Make the clocks, and nothing of the code under test yet (see `load`)."""
         self._placement = None if placement is None else Placement(placement)
-        self._suite, self._package = suite, package
-        self._suite_root = Path(suite_root).resolve()
-        self._package_root = Path(package_root).resolve() if package_root else None
+        self._sources = Sources(
+            suite,
+            Path(suite_root).resolve(),
+            package,
+            Path(package_root).resolve() if package_root else None,
+            self._placement,
+        )
         self._seals = Seals()
         target = selection().target
         self._clock: Clock | None = clock_for(target) if timed else None
         self._call_clock: Clock | None = call_clock_for(target) if timed else None
         self._cases: dict[str, Case] = {}
         self._unlisted: dict[str, Case] | None = None
-        self._caches: dict[str, bytes] = {}
+        self._made = Made()
         self._current: Any = None
         self._launch: Callable[[], object] = _nothing_is_set_up
         self._timed = Timed(_nothing_is_set_up)
         self._looks: Looks | None = None
         self._drawn: tuple[str, Drawn] | None = None
-        if self._package_root is None:
-            sys.meta_path.insert(0, imports.Absent(package))
-        else:
-            os.environ[ROOT_VARIABLE] = str(self._package_root)
+        self._sources.begin()
 
     def explain(self, error: BaseException, stage: str) -> dict[str, str]:
         """Classify `error` (see `failures.explain`)."""
-        return explain(error, stage, self._package, self._package_root or Path("/nonexistent"))
+        return self._sources.explain(error, stage)
 
     def load(self) -> dict[str, Any]:
         """Import the whole suite; return its cases and the modules that could not be imported."""
-        register()
-        broken: dict[str, dict[str, str]] = {}
-        for name in self._modules(broken):
-            print(f"imported {name}", flush=True)
-        try:
-            self._verify()
-        except WrongTreeError as error:
-            print(error, flush=True)
-            broken[""] = self.explain(error, "import")
-        # Modules that failed above fail again here, and asv prints why; the others come from sys.modules.
-        from asv_runner.discovery import disc_benchmarks  # noqa: PLC0415 - only workers need it
-
-        for benchmark in disc_benchmarks(self._suite, ignore_import_errors=True):
-            if benchmark.type in ("latency", "call"):
-                for case in cases_of(benchmark):
-                    self._cases[case.id] = case
+        found, broken = self._sources.load()
+        self._cases = {case.id: case for case in found}
         cases = [
             {
                 "id": case.id,
@@ -122,7 +99,7 @@ class Side:
                 "version": str(case.benchmark.version),
                 **stated_work(case),
             }
-            for case in self._cases.values()
+            for case in found
         ]
         _keep_what_is_there()
         return {"cases": cases, "broken": broken}
@@ -130,7 +107,7 @@ class Side:
     def precompile(self, cases: Sequence[str]) -> None:
         """Compile what `cases` need, as many at a time as the suite wants."""
         groups: dict[type, list[tuple[Any, ...]]] = {}
-        for case in map(self._found, self._in_order(cases)):
+        for case in map(self._found, self._sources.in_order(cases)):
             holder = getattr(case.benchmark.func, "__self__", None)
             if hasattr(type(holder), "precompile"):
                 values = groups.setdefault(type(holder), [])
@@ -165,7 +142,7 @@ class Side:
                 "its class has no method reproduction(*params, lengths); docs/protocol.md describes it"
             )
         described: dict[str, Any] = describe(*found.values, lengths)
-        self._verify()
+        self._sources.verify()
         return described
 
     def setup(self, case: str) -> bool:
@@ -176,11 +153,11 @@ class Side:
         found = self._cases[case]
         benchmark = found.fresh()
         benchmark._current_params = found.values
-        cached = self._cached(benchmark)
+        cached = self._made.once(benchmark)
         self._current = (benchmark, (*cached, *found.values))
         if benchmark.do_setup():
             raise SkippedError(f"the suite skips {case} here (NotImplementedError in setup)")
-        self._verify()
+        self._sources.verify()
         function, values = benchmark.func, (*cached, *found.values)
         self._launch = lambda: function(*values)
         self._timed = Timed(self._launch)
@@ -197,7 +174,7 @@ class Side:
     def observe(self) -> list[str] | None:
         """Return what one launch of the case that is set up does, a line for each thing; None if that is not to be seen."""
         self._launch()
-        return observe(self._launch, selection().target, (self._package, self._suite))
+        return observe(self._launch, selection().target, (self._sources.package, self._sources.suite))
 
     def check(self) -> bool:
         """Check the result of the case that is set up; False if the suite has no check for it."""
@@ -283,7 +260,7 @@ class Side:
         if not all(hasattr(holder, seam) for seam in PROBES):
             return False
         arrays.write(Path(path), holder.probe(seed, *found.values))
-        self._verify()
+        self._sources.verify()
         return True
 
     def verify_probe(self, case: str, seed: int, path: str) -> None:
@@ -342,22 +319,6 @@ class Side:
         limit = benchmark.timeout
         return float(limit) if isinstance(limit, int | float) and limit > 0 else math.inf
 
-    def _cached(self, benchmark: Any) -> tuple[object, ...]:
-        """Return what asv puts before a benchmark's parameters: a copy of what its `setup_cache` made once, if it made any."""
-        key = benchmark.setup_cache_key
-        if key is None:
-            return ()
-        if key not in self._caches:
-            self._caches[key] = pickle.dumps(benchmark.do_setup_cache())
-        made = pickle.loads(self._caches[key])  # noqa: S301 - of this process; asv has it in a file
-        if made is None:
-            return ()
-        if hasattr(benchmark, "set_cache"):
-            benchmark.set_cache(made)
-        else:  # asv_runner up to 0.2
-            benchmark.insert_param(made)
-        return (made,)
-
     def _found(self, case: str) -> Case:
         return self._cases[case] if case in self._cases else self._others()[case]
 
@@ -370,21 +331,10 @@ class Side:
         found = self._found(case)
         generate = getattr(getattr(found.fresh().func, "__self__", None), "artifacts", None)
         artifacts: Sequence[Artifact] | None = None if generate is None else generate(*found.values)
-        self._verify()
+        self._sources.verify()
         if is_call(found.benchmark.name):  # the caller waits for the package's own code, whatever kernel that launches
-            return [*(artifacts or ()), self._package_artifact()]
+            return [*(artifacts or ()), self._sources.package_artifact()]
         return artifacts
-
-    def _package_artifact(self) -> Artifact:
-        """The package's files, as something to compare: {name in the package: start of its sha256}."""
-        root = self._package_root or Path("/nonexistent")
-        found = [root] if root.is_file() else sorted(file for file in root.rglob("*") if file.is_file())
-        files = {
-            file.relative_to(root.parent).as_posix(): hashlib.sha256(file.read_bytes()).hexdigest()[:16]
-            for file in found
-            if "__pycache__" not in file.parts
-        }
-        return Artifact("package", "", {"files": files})
 
     def _timer(self) -> Clock:
         calls = self._current is not None and is_call(self._current[0].name)
@@ -392,43 +342,6 @@ class Side:
         if clock is None:
             raise RuntimeError(_NO_CLOCK)
         return clock
-
-    def _in_order(self, items: Sequence[_T]) -> list[_T]:
-        return list(items) if self._placement is None else self._placement.order(items)
-
-    def _modules(self, broken: dict[str, dict[str, str]]) -> Iterator[str]:
-        """Import the suite and its submodules one by one; what fails goes to `broken` under its asv name.
-
-        In an order that was drawn, what fails is tried again in the usual one after the others: it may need one of them.
-        """
-        pending, again = [self._suite], list[str]()
-        while pending or again:
-            last = not pending or self._placement is None
-            name = (pending or again).pop(0)
-            try:
-                module = importlib.import_module(name)
-            except BaseException as error:  # a suite may well call sys.exit or pytest.skip
-                traceback.print_exc()
-                if last:
-                    broken[name.partition(".")[2]] = self.explain(error, "import")
-                else:
-                    again = sorted([*again, name])
-                continue
-            yield name
-            found = [found.name for found in pkgutil.iter_modules(getattr(module, "__path__", ()), f"{name}.")]
-            pending += self._in_order(found)
-
-    def _verify(self) -> None:
-        """Check that every loaded module of the package and the suite lies in its own tree.
-
-        Raises:
-            WrongTreeError: one does not.
-        """
-        for name, module in list(sys.modules.items()):
-            if name == self._package or name.startswith(f"{self._package}."):
-                imports.verify_place(name, module, self._package_root)
-            elif name == self._suite or name.startswith(f"{self._suite}."):
-                imports.verify_place(name, module, self._suite_root)
 
 
 def _must_have_compared(check: Any, returned: object) -> None:

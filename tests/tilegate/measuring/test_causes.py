@@ -11,8 +11,7 @@ import pytest
 import toy_repository
 from sample_builder import CONFIG, case, document, side
 
-from tilegate.commands import gate
-from tilegate.measuring import causes, environment, samples
+from tilegate.measuring import causes, comparison, environment, samples
 from tilegate.measuring.session import WorkerError
 from tilegate.progress import Reporter
 from tilegate.protocol import Artifact, digest
@@ -105,7 +104,7 @@ def test_a_regressed_case_names_the_launch_configuration_that_changed(toy):
 
 @pytest.mark.parametrize("arch", SPILLS)
 def test_a_regressed_case_names_what_changed_in_the_compiled_code(toy, monkeypatch, arch):
-    monkeypatch.setattr(gate.Comparison, "arch", arch)
+    monkeypatch.setattr(comparison.Comparison, "arch", arch)
     toy.replace("toykernels/kernels.py", "wait {milliseconds}", "SPILL {milliseconds}")
     toy.replace("toykernels/kernels.py", "TOTAL_MS = 4.0", "TOTAL_MS = 4.4")
     toy.commit("Slower, with spills")
@@ -127,7 +126,7 @@ def test_a_broken_case_is_explained_and_one_that_cannot_be_generated_is_not(toy)
 
 def test_the_architecture_is_the_device_s(tmp_path):
     def arch(target, device):
-        made = gate.Comparison(
+        made = comparison.Comparison(
             None, None, tmp_path, tmp_path, CONFIG, target, "pr", None, {"device": device}, tmp_path, True, True
         )
         return made.arch
