@@ -105,18 +105,22 @@ class MlaTile:
 
 
 # Keys of a step: 64 KiB of LDS hold 32 of 576 numbers, once. 16 rows are AMD's smallest matrix instruction and the 16 heads of
-# a GPU of eight; their tile is short, so that three workgroups fit a compute unit. Hopper keeps Q in shared memory, too.
-# Nothing is measured yet.
+# a GPU of eight; their tile is short, so that three workgroups fit a compute unit. Nothing is measured on AMD. Hopper keeps Q in
+# shared memory, too; there 64 keys gave 4 to 22 % more than 32 in every row timed, on an H200 at commit 845cf8f
+# (scripts/proof/compare_decode.py ROW --candidates 64x64/256@auto).
 _AMD = (MlaTile(16, 16, 64, q_in="registers"), MlaTile(64, 32, 256, q_in="registers"))
 TILES: dict[str, tuple[MlaTile, ...]] = {
     "gfx942": _AMD,
     "gfx90a": _AMD,
     "gfx950": _AMD,
-    "sm_90": (MlaTile(64, 32, 256, columns_split=True),),
+    "sm_90": (MlaTile(64, 64, 256, columns_split=True),),
     "cpu": (MlaTile(16, 16, 1), MlaTile(32, 16, 1)),
 }
 
-FIXED: dict[str, MlaTile] = {arch: replace(tiles[-1], splits=FIXED_SPLITS) for arch, tiles in TILES.items()}
+FIXED: dict[str, MlaTile] = {
+    **{arch: replace(tiles[-1], splits=FIXED_SPLITS) for arch, tiles in TILES.items()},
+    "sm_90": MlaTile(64, 32, 256, columns_split=True, splits=FIXED_SPLITS),
+}
 """The baseline: one tile, and one number of splits."""
 
 
