@@ -67,7 +67,8 @@ class Family:
         drawn_values: of their inputs, as in `inputs.VALUES`.
         varied: those of the inputs that can take other values while the others keep theirs.
         policies: of the tile choice, as `kernel` takes them.
-        length: the fields of `work` that a reproduction sets to one length after the other.
+        length: the fields of `work` that a reproduction sets to one length after the other, the one that counts keys last. One
+            that differs from it stays as it is; of a tuple, lengths of packed sequences, all keep their shares of the longest.
 
     `kernel.launch` is called with the values of inputs, outputs and numbers, in that order.
     """

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import math
 import zlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cache
 from itertools import accumulate, pairwise
+from typing import Any
 
 import torch
 
@@ -164,6 +165,17 @@ class Serving:
             for kernel in kernels
             for made in kernel.artifacts()
         ]
+
+    def reproduction(self, load: str, policy: str, lengths: Sequence[int]) -> dict[str, Any]:
+        """Say why there is none; see docs/protocol.md.
+
+        Raises:
+            NotImplementedError: always.
+        """
+        raise NotImplementedError(
+            f"one launch makes {len(calls(load))} calls of the package's public functions; reproduce one of its kernels instead, "
+            "a case of latency_varlen (new prompts) or latency_decode (the rest)"
+        )
 
     def work(self, load: str, policy: str) -> dict[str, int | str]:
         """Return what one launch computes and moves, and the tokens that it is for; needs no `setup`."""

@@ -287,4 +287,5 @@ FAMILY = Family(
     drawn=_between,
     drawn_values=VALUES,
     varied=("Q", "K", "V"),
+    length=("rows", "keys"),
 )

@@ -164,4 +164,5 @@ FAMILY = Family(
     # As for `backward`.
     drawn_values=("normal", "huge", "subnormal"),
     varied=("dO",),  # O and LSE belong to the Q, K and V from which they were made
+    length=("rows", "keys"),
 )

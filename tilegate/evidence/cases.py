@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -41,22 +41,33 @@ def one_case(worker: Worker, pattern: str) -> ListedCase:
         UsageError: none or several are; names some.
         WorkerError: the suite cannot be loaded.
     """
-    known = {case["id"]: case for case in worker.catalogue()["cases"] if not is_call(case["benchmark"])}
-    try:
-        # An id is full of characters that mean something in an expression: what is pasted from a table is taken as it is.
-        names = (
-            [name for name in known if pattern == name]
-            or [name for name in known if pattern in name]
-            or [name for name in known if re.search(pattern, name)]
-        )
-    except re.error as error:
-        raise UsageError(f"{pattern!r} is not a regular expression: {error}") from None
+    every = {case["id"]: case for case in worker.catalogue()["cases"]}
+    known = {name: case for name, case in every.items() if not is_call(case["benchmark"])}
+    names = _matching(pattern, known)
     if len(names) == 1:
         return known[names[0]]
+    if not names and (calls := _matching(pattern, every)):
+        raise UsageError(
+            f"{calls[0]} times what a call costs its caller on the host; that has no kernel to show by itself. Name a case of "
+            "a latency_ method"
+        )
     some = names[:_MOST_NAMES] or list(known)[:_MOST_NAMES]
     what = f"{len(names)} cases match" if names else "no case matches; some that there are"
     rest = len(names or known) - len(some)
     raise UsageError("\n  ".join([f"{pattern!r}: {what}:", *some, *([f"and {rest} more"] if rest else [])]))
+
+
+def _matching(pattern: str, names: Iterable[str]) -> list[str]:
+    # An id is full of characters that mean something in an expression: what is pasted from a table is taken as it is.
+    listed = list(names)
+    try:
+        return (
+            [name for name in listed if pattern == name]
+            or [name for name in listed if pattern in name]
+            or [name for name in listed if re.search(pattern, name)]
+        )
+    except re.error as error:
+        raise UsageError(f"{pattern!r} is not a regular expression: {error}") from None
 
 
 def asked(
@@ -94,7 +105,9 @@ def asked(
                 answer = worker.request("reproduction", config.compile_timeout, case=case, lengths=asked_for)
             except WorkerError as error:
                 what = f"{wanted[role][0]}: {wanted[role][1]!r}"
-                raise UsageError(f"{what} cannot be reproduced: {error.message}") from None
+                raise UsageError(
+                    f"{what} cannot be reproduced: {error.message.removeprefix('NotImplementedError: ')}"
+                ) from None
         if sides and answer["shape"] != sides["head"].answer["shape"]:
             raise UsageError(f"{case} is another problem than {sides['head'].case}: their times cannot be compared")
         sides[role] = Side(revisions[role], case, answer)

@@ -11,6 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from benchmarks.families import families
 from tilegate import cli
 from tilegate.evidence import repro
 
@@ -104,6 +105,8 @@ def test_the_readme_shows_what_was_seen(written):
         (["repro", "adaptive", "--lengths", "0"], "no list of lengths"),
         (["repro", "adaptive", "--rounds", "0"], "at least one launch"),
         (["repro", "*("], "not a regular expression"),
+        (["repro", "latency_serving('cpu-chat', 'fixed')"], "reproduce one of its kernels instead"),
+        (["repro", "call_attention('cpu-chunk', 'same')"], "no kernel to show by itself"),
     ],
 )
 def test_a_wrong_call_is_refused(arguments, said, capsys):
@@ -151,6 +154,53 @@ def test_a_decode_kernel_runs_alone_split_and_whole_and_a_wrong_one_is_not_passe
     assert done.returncode == 1, done.stderr
     (row,) = json.loads((tmp_path / "seen.json").read_text())["rows"]
     assert row["head_error"] <= 1 < row["base_error"]
+
+
+def smoke_rows():
+    rows = [(family, work) for family in families().values() for work in family.workloads]
+    return [(family, work) for family, work in rows if "cpu" in work.targets and work.tier == "smoke"]
+
+
+@pytest.mark.thorough
+@pytest.mark.parametrize(("family", "work"), smoke_rows(), ids=lambda value: getattr(value, "id", None))
+def test_every_case_runs_alone(family, work, clean_python, tmp_path):
+    call = ["repro", family.case_of(work, "adaptive"), "--against", family.case_of(work, "fixed"), "--no-run"]
+    assert cli.main([*call, "--target", "cpu", "--out", str(tmp_path), "--repo", str(ROOT)]) == 0
+    lengths = json.loads((tmp_path / "settings.json").read_text())["lengths"]
+    done = run(clean_python, tmp_path, "--lengths", lengths[-1])
+    assert done.returncode == 0, done.stderr
+    (row,) = json.loads((tmp_path / "seen.json").read_text())["rows"]
+    assert 0 < row["head_error"] <= 1
+    assert 0 < row["base_error"] <= 1
+
+
+WRONG = {
+    "backward": ("cpu-backward-g7-d64-s95", "softmax_scale", "(1.01 * softmax_scale)"),
+    "varlen": ("cpu-varlen-g7-d64-n4", "softmax_scale", "(1.01 * softmax_scale)"),
+    "varlen_backward": ("cpu-varlen-backward-g7-d64-n4", "softmax_scale", "(1.01 * softmax_scale)"),
+}
+
+
+@pytest.mark.thorough
+@pytest.mark.parametrize("name", WRONG)
+def test_another_kernel_is_not_passed(name, clean_python, tmp_path):
+    row, right, wrong = WRONG[name]
+    call = ["repro", f"'{row}', 'adaptive'", "--lengths", "70", "--no-run", "--out", str(tmp_path)]
+    assert cli.main([*call, "--target", "cpu", "--repo", str(ROOT)]) == 0
+    kernel = tmp_path / "head" / "kernel.py"
+    lines = kernel.read_text().splitlines(keepends=True)
+    changed = [line.replace(right, wrong) if " = " in line or "*= " in line else line for line in lines]
+    assert changed != lines
+    kernel.write_text("".join(changed))
+    done = run(clean_python, tmp_path)
+    assert done.returncode == 1, done.stdout + done.stderr
+    assert "WRONG" in done.stderr
+
+
+def test_a_length_without_a_tile_is_refused(written, clean_python):
+    done = run(clean_python, written, "--lengths", "33,77")
+    assert done.returncode == 2
+    assert "no tiles are known for 77; there are 33, 64" in done.stderr
 
 
 def test_cases_of_other_shapes_do_not_take_turns(tmp_path, capsys):
