@@ -43,6 +43,7 @@ WORST_FIRST = (
     *("broken", "regressed", "inconclusive", "warning", "improved", "pass"),
     *("new", "removed", "waived", "not-gating", "unchanged"),
 )
+_RED = ("regressed", "broken")
 _BLAMED = ("regressed", "inconclusive", "warning", "broken")
 _MARKS = {"pass": "✅", "regressed": "❌", "broken": "💥", "inconclusive": "❔", "environment-invalid": "⚠️"}
 
@@ -71,7 +72,7 @@ def _render(verdict: Verdict, size: _Size) -> str:
     controls = [item for item in cases.items() if item[1]["role"] == "control" and item[1]["ratio"]]
     skipped = [item for item in cases.items() if item[1]["role"] == "identical" and item[1]["verdict"] == "unchanged"]
     explained = [item for item in changed if causes(item[1])]
-    again = reproductions(verdict)[: size.messages]
+    again = _some(reproductions(verdict), size.messages)
     parts = [
         f"## {_MARKS[name]} {name.replace('-', ' ').upper()}: {prose(verdict['reason'])}",
         _what(verdict),
@@ -124,11 +125,18 @@ def command(verdict: Verdict) -> str | None:
 
 
 def reproductions(verdict: Verdict) -> list[str]:
-    """Return, of each kernel case that got slower, worst first, the command that writes a folder to show it elsewhere."""
+    """Return, of each kernel case that is broken or slower, worst first, the command that writes a folder to show it elsewhere."""
     base, head = (of["commit"] or of["rev"] for of in (verdict["base"], verdict["head"]))
-    slower = sorted((item for item in verdict["cases"].items() if item[1]["verdict"] == "regressed"), key=badness)
-    names = [name for name, _ in slower if not is_call(name.partition("(")[0])]
+    red = sorted((item for item in verdict["cases"].items() if item[1]["verdict"] in _RED), key=badness)
+    names = [name for name, _ in red if not is_call(name.partition("(")[0])]
     return [f"tilegate repro {_quoted(name)} {shlex.join(['--base', base, '--rev', head])}" for name in names]
+
+
+def _some(lines: list[str], most: int) -> list[str]:
+    rest = len(lines) - most
+    return (
+        lines if rest <= 0 else [*lines[:most], f"# and {rest} more: the same line with another case of verdict.json"]
+    )
 
 
 def _quoted(name: str) -> str:

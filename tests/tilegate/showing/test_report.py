@@ -191,6 +191,18 @@ def test_a_broken_case_shows_its_message():
     assert "log tail" in text
 
 
+def test_every_red_kernel_case_has_the_line_that_shows_it_elsewhere():
+    cases = {"m.A.latency_wrong('x')": broken("off"), "m.A.latency_slow('x')": case(0.05, confirm=2)}
+    others = {"m.A.latency_good('x')": case(), "m.A.call_slow('x')": case(0.05, confirm=2)}
+    verdict = judge.judge(document({**cases, **others}))
+    lines = report.reproductions(verdict)
+    assert [line.partition(" --base ")[0] for line in lines] == [f'tilegate repro "{name}"' for name in cases]
+    assert all(f"\n{line}\n" in report.render(verdict) for line in lines)
+    many = judge.judge(document({f"m.A.latency_wrong({i})": broken("off") for i in range(20)}))
+    assert len(report.reproductions(many)) == 20
+    assert "# and 12 more: the same line with another case of verdict.json" in report.render(many)
+
+
 @pytest.mark.parametrize("name", [HOSTILE, "`", "``", "|", "a\\|b", " ", "a\nb", "@all", "<b>", "x" * 900])
 def test_hostile_names_stay_in_their_cell(name):
     text = rendered(

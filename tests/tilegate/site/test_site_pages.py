@@ -81,6 +81,11 @@ def test_a_mark_opens_its_comparisons_and_back_closes_them(until, opened, site, 
     assert "32 pairs in 2 replicates" in shown
     assert f'tilegate repro "{entry.affected[0].case}" --base {history.commits[entry.last_good].sha[:12]}' in shown
     assert "null" not in shown
+    page.evaluate("Tilegate.copy = async text => { window.copied = text; return true; }")
+    buttons = detail.get_by_role("button", name="Copy repro")
+    assert buttons.count() == detail.locator("table").last.locator("tbody tr").count()  # one for each edge
+    buttons.first.click()
+    assert page.evaluate("window.copied").startswith(f'tilegate repro "{entry.affected[0].case}" --base ')
     assert f"mark={entry.first_bad}" in page.url
     page.go_back()
     until(page, "document.getElementById('detail').children.length === 0")
@@ -178,6 +183,8 @@ def test_compare_filters_sorts_and_copies(until, opened, site, history):
     copied = page.evaluate("window.copied")
     assert copied.startswith("| case | `HEAD` against `v0.1` | 95 % |\n|---|--:|---|\n| `attention.Decode")
     assert "tilegate gate --base" in page.locator("main").inner_text()
+    page.get_by_role("button", name="Copy repro").first.click()
+    assert page.evaluate("window.copied").startswith('tilegate repro "attention.Decode')
 
 
 def test_search_finds_cases_and_commits(until, opened, site, history):

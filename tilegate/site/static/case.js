@@ -246,14 +246,23 @@
           { title: "device", cell: ({ segment, e }) => [overview.environments[segment.environment]?.name ?? "unknown", h("small", null, ` card ${segment.cards[segment.edges.card[e]].slice(0, 8)}`)] },
           { title: "when", className: "nowrap", cell: ({ segment, e }) => format.date(segment.edges.created[e]) },
           { title: "agrees", cell: ({ segment, e }) => (Number.isNaN(segment.edges.flagged[e]) ? "counts" : `left out: ${Math.abs(segment.edges.flagged[e]).toFixed(1)} errors off the others`) },
+          { title: "see it", cell: ({ base, head }) => reproButton(name, history, commits, base, head) },
         ],
         found.slice(0, 40),
         { caption: "Comparisons of this code version", empty: "None yet." },
       ),
       h("h3", null, "See it yourself"),
-      Tilegate.command(`tilegate repro ${Tilegate.shell(name)} --base ${good} --rev ${bad}`),
+      Tilegate.isCall(name) ? null : Tilegate.command(Tilegate.repro(name, good, bad)),
       Tilegate.command(`tilegate gate --base ${good} --base-exact --head ${bad} -b ${Tilegate.shell(Tilegate.expression(name))}`),
     ];
+  };
+
+  /** Copies the line that makes a folder of the two codes; nothing for a call, and for code outside the branch. */
+  const reproButton = (name, history, commits, base, head) => {
+    const [from, to] = [base, head].map((version) => firstPlace(history, version));
+    if (Tilegate.isCall(name) || from < 0 || to < 0) return "";
+    const line = Tilegate.repro(name, commits.hash[from].slice(0, 12), commits.hash[to].slice(0, 12));
+    return h("span", { title: line }, Tilegate.copyButton("Copy repro", () => line));
   };
 
   const edgeContrast = (segment, e) => Tilegate.withInterval(segment.edges.log[e], segment.edges.error[e], segment.edges.freedom[e]);

@@ -35,6 +35,7 @@
     const sorted = sorts[state.sort] ? state.sort : "certainty";
     if (state.sort === "case") found.sort((a, b) => (overview.cases.name[a.at] < overview.cases.name[b.at] ? -1 : 1));
     else found.sort((a, b) => sorts[sorted](b) - sorts[sorted](a));
+    const name = (place) => commits.hash[place].slice(0, 12);
     const compared = found.filter((row) => row.contrast);
     const excluded = found.filter((row) => !row.contrast);
 
@@ -49,6 +50,7 @@
           { title: "change", numeric: true, sort: "change", cell: ({ contrast, state: each }) => (each === "identical" ? h("span.muted", null, "identical code") : h("b", { class: `is-${each}` }, format.change(contrast.log))) },
           { title: "95 %", numeric: true, className: "wide", cell: ({ contrast, state: each }) => (each === "identical" ? "" : format.interval(contrast.low, contrast.high)) },
           { title: "size over error", numeric: true, sort: "certainty", cell: ({ contrast }) => (contrast.error > 0 ? (Math.abs(contrast.log) / contrast.error).toFixed(1) : "") },
+          { title: "see it", className: "wide", cell: ({ at, state: each }) => reproButton(overview.cases.name[at], each, name(base), name(head)) },
           { title: "history", className: "wide", cell: ({ at, state: each }) => Tilegate.spark(Tilegate.floats(overview.cases.line[at]), each) },
         ],
         compared,
@@ -58,8 +60,14 @@
     if (excluded.length) {
       page.append(h("details", null, h("summary", null, `${format.plural(excluded.length, "case is", "cases are")} not compared`), h("ul.plain", null, excluded.slice(0, 400).map((row) => h("li", null, Tilegate.caseLink(row.at), h("span.muted", null, ` ${row.why}`))))));
     }
-    const name = (place) => commits.hash[place].slice(0, 12);
     page.append(h("h2", null, "Measure it again"), Tilegate.command(`tilegate gate --base ${name(base)} --base-exact --head ${name(head)}`), Tilegate.command(`tilegate history compare ${name(base)} ${name(head)}`));
+  };
+
+  /** Copies the line that shows a change with torch and TileLang alone; equal code and calls have none. */
+  const reproButton = (name, state, base, head) => {
+    if (state === "identical" || Tilegate.isCall(name)) return "";
+    const line = Tilegate.repro(name, base, head);
+    return h("span", { title: line }, Tilegate.copyButton("Copy repro", () => line));
   };
 
   const pickers = (baseText, headText) => {

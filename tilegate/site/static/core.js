@@ -174,5 +174,11 @@ Tilegate.shell = (text) => {
   return `'${text.replaceAll("'", "'\\''")}'`;
 };
 
+/** Whether a case times a call on the host, which has no kernel to show by itself. */
+Tilegate.isCall = (id) => id.split("(")[0].split(".").at(-1).startsWith("call_");
+
+/** The line that makes a folder which shows a case at two commits with torch and TileLang alone. */
+Tilegate.repro = (id, base, head) => `tilegate repro ${Tilegate.shell(id)} --base ${base} --rev ${head}`;
+
 /** An expression that finds this id. */
 Tilegate.expression = (id) => id.replace(/[.*+?^${}()|[\]\\]/g, "\\$&");
