@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import argparse
+import dataclasses
 import subprocess
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +13,9 @@ from tilegate import files
 from tilegate.evidence import figures, upstream
 from tilegate.evidence.upstream import Material
 from tilegate.files import UsageError
+from tilegate.judging.judge import judge
 from tilegate.progress import Reporter
+from tilegate.schemas.verdict import Verdict
 
 _LONGEST_LOG = 500  # commits
 
@@ -41,8 +44,20 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
     )
     parser.add_argument("--title", help="the first line (default: from the case)")
     parser.add_argument("--repro", type=Path, metavar="DIR", help="a folder of `tilegate repro`")
-    parser.add_argument("--gate", type=Path, metavar="DIR", help="a folder of `tilegate gate`, with verdict.json")
-    parser.add_argument("--profile", type=Path, metavar="DIR", help="a folder of `tilegate profile`")
+    parser.add_argument(
+        "--gate",
+        type=Path,
+        metavar="DIR",
+        help="a folder of `tilegate gate`: verdict.json, else samples.json is judged",
+    )
+    parser.add_argument(
+        "--profile",
+        type=Path,
+        nargs="+",
+        default=[],
+        metavar="DIR",
+        help="a folder of `tilegate profile`; of two that were profiled apart, the first is the base",
+    )
     parser.add_argument(
         "--isa", type=Path, metavar="DIR", nargs="*", default=[], help="folders of `tilegate isa diff --out`"
     )
@@ -61,22 +76,24 @@ def run(args: argparse.Namespace) -> int:
         raise UsageError("nothing to report: name results with --repro, --gate, --profile or --isa")
     if bool(args.base) != bool(args.head):
         raise UsageError("--base and --head go together")
+    commits, log, behind = _log(args.repo, args.base, args.head) if args.base else (None, (), False)
     material = Material(
         _repro(args.repro),
-        None if args.gate is None else files.load_verdict(_path(args.gate, "verdict.json")),
-        _document(args.profile, "profile.json"),
-        tuple(_needed(folder, "isa.json") for folder in args.isa),
-        _log(args.repo, args.base, args.head) if args.base else (),
+        None if args.gate is None else _verdict(args.gate),
+        _profile(args.profile),
+        tuple(_needed(folder, "isa.json", "pairs") for folder in args.isa),
+        log,
+        behind,
+        commits,
     )
     differs = upstream.disagreement(material)
     if differs is not None:
         raise UsageError(f"these results do not belong together: {differs}")
-    args.out.mkdir(parents=True, exist_ok=True)
-    drawn = _figures(args.out, material, reporter)
-    material = Material(material.repro, material.verdict, material.profile, material.isa, material.log, drawn)
-    files.write_text(
-        args.out / "report.md", upstream.render(args.kind, args.title or _title(args.kind, material), material)
-    )
+    title = args.title or _title(args.kind, material)
+    files.write_text(args.out / "report.md", upstream.render(args.kind, title, material))  # also shows that it can
+    if drawn := _figures(args.out, material, reporter):
+        material = dataclasses.replace(material, figures=drawn)
+        files.write_text(args.out / "report.md", upstream.render(args.kind, title, material))
     reporter.note(f"report: {args.out / 'report.md'}")
     return 0
 
@@ -99,14 +116,30 @@ def _repro(folder: Path | None) -> dict[str, Any] | None:
         return None
     results = folder / "results.json"
     return {
-        "settings": _needed(folder, "settings.json"),
-        "environment": _needed(folder, "environment.json"),
-        "results": files.load_json(results) if results.is_file() else None,
+        "settings": _needed(folder, "settings.json", "case", "lengths", "revisions", "sides"),
+        "environment": _needed(folder, "environment.json", "device", "versions"),
+        "results": _needed(folder, "results.json", "rows", "wrong") if results.is_file() else None,
     }
 
 
-def _document(folder: Path | None, name: str) -> Mapping[str, Any] | None:
-    return None if folder is None else _needed(folder, name)
+def _verdict(folder: Path) -> Verdict:
+    samples = folder / "samples.json"
+    if folder.is_dir() and samples.is_file() and not (folder / "verdict.json").is_file():
+        return judge(files.load_samples(samples))
+    return files.load_verdict(_path(folder, "verdict.json"))
+
+
+def _profile(folders: Sequence[Path]) -> Mapping[str, Any] | None:
+    if len(folders) > 2:
+        raise UsageError("--profile takes one folder, or two: the base's and the head's")
+    found = [_needed(folder, "profile.json", "case", "environment", "head") for folder in folders]
+    if len(found) < 2:
+        return found[0] if found else None
+    base, head = found
+    devices = [each["environment"]["device"]["name"] for each in found]
+    if devices[0] != devices[1] or base["target"] != head["target"]:
+        raise UsageError(f"the profiles were made on different devices: {devices[0]} and {devices[1]}")
+    return {**head, "base": {**base["head"], "case": base["case"]}, "head": {**head["head"], "case": head["case"]}}
 
 
 def _path(folder: Path, name: str) -> Path:
@@ -116,29 +149,37 @@ def _path(folder: Path, name: str) -> Path:
     return path
 
 
-def _needed(folder: Path, name: str) -> Mapping[str, Any]:
+def _needed(folder: Path, name: str, *keys: str) -> Mapping[str, Any]:
     path = _path(folder, name)
     document = files.load_json(path)
-    if not isinstance(document, dict):
-        raise UsageError(f"{path} is not what tilegate wrote")
+    lacking = [key for key in keys if not isinstance(document, dict) or key not in document]
+    if lacking or not isinstance(document, dict):
+        raise UsageError(f"{path} is not what tilegate wrote: it has no {', '.join(map(repr, lacking))}")
     return document
 
 
-def _log(repo: Path, base: str, head: str) -> tuple[str, ...]:
-    command = [
-        "git",
-        "-C",
-        str(repo),
-        "log",
-        "--first-parent",
-        f"-{_LONGEST_LOG}",
-        "--format=%h %s",
-        f"{base}..{head}",
-        "--",
-    ]
-    done = subprocess.run(command, capture_output=True, text=True, errors="replace", check=False)
+def _log(repo: Path, base: str, head: str) -> tuple[dict[str, str], tuple[str, ...], bool]:
+    """Return the two commits, the subjects between them, and whether the head is the one that lacks them."""
+    commits = {
+        role: _git(repo, "rev-parse", "--verify", "--end-of-options", f"{rev}^{{commit}}")[0]
+        for role, rev in (("base", base), ("head", head))
+    }
+    listed = ("log", "--first-parent", f"-{_LONGEST_LOG}", "--abbrev=9", "--format=%h %s")
+    log = _git(repo, *listed, f"{commits['base']}..{commits['head']}", "--")
+    if log:
+        return commits, log, False
+    return commits, _git(repo, *listed, f"{commits['head']}..{commits['base']}", "--"), True
+
+
+def _git(repo: Path, *arguments: str) -> tuple[str, ...]:
+    try:
+        done = subprocess.run(
+            ["git", "-C", str(repo), *arguments], capture_output=True, text=True, errors="replace", check=False
+        )
+    except OSError as error:
+        raise UsageError(f"git cannot be run: {error.strerror or error}") from None
     if done.returncode != 0:
-        raise UsageError(f"git knows no {base}..{head}: {done.stderr.strip()[:200]}")
+        raise UsageError(f"git in {repo} does not know {arguments[-1]!r}: {done.stderr.strip()[:200]}")
     return tuple(done.stdout.splitlines())
 
 

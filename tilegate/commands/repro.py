@@ -19,6 +19,7 @@ from tilegate.files import UsageError
 from tilegate.measuring import device_lock, trees
 from tilegate.progress import Reporter
 from tilegate.protocol import TARGETS
+from tilegate.showing.markup import quoted
 
 EXIT_DONE, EXIT_WRONG = 0, 3
 _TIMEOUT = 3600.0  # seconds
@@ -84,7 +85,14 @@ def run(args: argparse.Namespace) -> int:
         if args.against:
             labels = {role: f"{sides[role].case} of {short}" for role, short in revisions.items()}
         repro.write(
-            folder, case, _described(sides), target=target, revisions=revisions, labels=labels, rounds=args.rounds
+            folder,
+            case,
+            _described(sides),
+            target=target,
+            revisions=revisions,
+            labels=labels,
+            rounds=args.rounds,
+            command=_again(args, sides),
         )
         phase.done("written")
         status = EXIT_DONE
@@ -98,6 +106,17 @@ def run(args: argparse.Namespace) -> int:
         phase.done("seen")
     reporter.note(f"reproduction: {folder / 'README.md'}")
     return status
+
+
+def _again(args: argparse.Namespace, sides: Mapping[str, Side]) -> str:
+    """Return the line that makes the folder again: whole ids, and commits where there are some."""
+    head = sides["head"]
+    words = ["tilegate", "repro", head.case, "--rev", head.revision.commit or args.rev]
+    if args.base:
+        words += ["--base", sides["base"].revision.commit or args.base]
+    if args.against:
+        words += ["--against", sides["base"].case]
+    return " ".join([*map(quoted, words), "--lengths", ",".join(map(str, head.answer["lengths"]))])
 
 
 def _run(folder: Path) -> int:

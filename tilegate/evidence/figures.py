@@ -85,6 +85,7 @@ def _subplots(count: int) -> Any:
     import matplotlib as mpl  # noqa: PLC0415 - an extra
 
     mpl.use("svg")  # no display is needed
+    mpl.rcParams["svg.hashsalt"] = "tilegate"  # the same results give the same file
     import matplotlib.pyplot as plt  # noqa: PLC0415
 
     figure, axes = plt.subplots(1, count, figsize=(5.2 * count, 4.0), squeeze=False, layout="constrained")

@@ -17,8 +17,11 @@ def rows(document: Mapping[str, Any]) -> list[tuple[str, ...]]:
             if all(value is None for value in values):
                 continue
             change = ""
-            if len(values) == 2 and values[0] and values[1] is not None:
-                change = f"{100 * (values[1] / values[0] - 1):+.1f} %"
+            if len(values) == 2 and values[0] is not None and values[1] is not None:
+                if reading["unit"] == "%":
+                    change = f"{values[1] - values[0]:+.1f} points"
+                elif values[0]:
+                    change = f"{100 * (values[1] / values[0] - 1):+.1f} %"
             label = f"{kernel['kernel']}: {name}" if several else name
             shown = [_value(value, reading["unit"]) for value in values]
             table.append((label, *shown, *([change] if len(roles) == 2 else []), reading["counter"]))
@@ -26,9 +29,16 @@ def rows(document: Mapping[str, Any]) -> list[tuple[str, ...]]:
 
 
 def limits(document: Mapping[str, Any]) -> list[str]:
-    """Return a sentence a kernel: which unit is busiest, and how its traffic compares with the ideal."""
+    """Return a sentence a kernel of each side: which unit is busiest, and how its traffic compares with the ideal."""
+    roles = [role for role in ("base", "head") if role in document]
+    return [
+        f"{role}: {sentence}" if len(roles) > 1 else sentence for role in roles for sentence in _limits(document[role])
+    ]
+
+
+def _limits(side: Mapping[str, Any]) -> list[str]:
     sentences = []
-    for kernel in document["head"]["kernels"]:
+    for kernel in side["kernels"]:
         limit = kernel["limit"]
         if limit is None:
             sentences.append(f"{kernel['kernel']}: no share of a peak was read, so the limiting unit is not known.")
@@ -39,10 +49,10 @@ def limits(document: Mapping[str, Any]) -> list[str]:
             )
         else:
             sentences.append(f"{kernel['kernel']}: limited by {limit['unit']}, busy {limit['busy']:.0f} % of the time.")
-    ideal = document["head"]["work"].get("bytes")
+    ideal = side["work"].get("bytes")
     moved = [
         kernel["terms"][f"bytes {way} memory"]["value"]
-        for kernel in document["head"]["kernels"]
+        for kernel in side["kernels"]
         for way in ("read from", "written to")
     ]
     if ideal and all(value is not None for value in moved):

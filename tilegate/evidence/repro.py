@@ -26,6 +26,7 @@ def write(
     revisions: Mapping[str, str],
     labels: Mapping[str, str],
     rounds: int,
+    command: str,
 ) -> None:
     """Write everything but what was seen.
 
@@ -37,6 +38,7 @@ def write(
         revisions: of each side, twelve digits of the commit.
         labels: what each side is, for people.
         rounds: launches of each kernel, by default.
+        command: the line that makes this folder again.
 
     Raises:
         UsageError: the folder cannot be written.
@@ -44,7 +46,9 @@ def write(
     head = sides["head"]
     settings: dict[str, JSON] = {
         "case": case,
+        "command": command,
         "revisions": dict(revisions),
+        "labels": dict(labels),
         "device": head["device"],
         "dialect": head["dialect_name"],
         "lengths": [str(length) for length in head["lengths"]],

@@ -13,11 +13,12 @@ from tilegate.evidence import environment, profile_table, repro
 from tilegate.protocol import JSON
 from tilegate.schemas.samples import SideName
 from tilegate.schemas.verdict import Verdict
-from tilegate.showing.markup import block, change, code, duration, prose
+from tilegate.showing.markup import block, change, code, duration, prose, quoted
 
 KINDS = ("pr", "issue", "release")
 _MOST_CASES = 40
 _MOST_LINES = 8
+_DECIDED = ("pass", "improved", "regressed", "warning", "waived")
 
 
 @dataclass(frozen=True)
@@ -30,6 +31,8 @@ class Material:
         profile: of `tilegate profile`.
         isa: documents of `tilegate isa diff`.
         log: subjects of the commits between base and head, newest first.
+        behind: the head is the older of the two, and lacks these commits.
+        named: the commits that `log` lies between, by side.
         figures: names of files that the report shows, by what they show.
     """
 
@@ -38,6 +41,8 @@ class Material:
     profile: Mapping[str, Any] | None = None
     isa: tuple[Mapping[str, Any], ...] = ()
     log: tuple[str, ...] = ()
+    behind: bool = False
+    named: Mapping[str, str] | None = None
     figures: Mapping[str, str] | None = None
 
 
@@ -52,7 +57,7 @@ def render(kind: str, title: str, material: Material) -> str:
     parts = {
         "issue": (_problem, _lengths, _counters, _cause, _correctness, _where, _how),
         "pr": (_problem, _cause, _change, _lengths, _counters, _others, _correctness, _where, _how),
-        "release": (_change, _cases, _others, _where, _how),
+        "release": (_change, _cases, _cause, _others, _correctness, _where, _how),
     }[kind]
     text = "\n\n".join(line for part in parts for line in part(material))
     return f"# {prose(title)}\n\n{text}\n"
@@ -72,6 +77,12 @@ def disagreement(material: Material) -> str | None:
             "repro": (material.repro or {"settings": {"revisions": {}}})["settings"]["revisions"].get(role),
             "gate": None if material.verdict is None else material.verdict[role]["commit"],
             "profile": (material.profile or {}).get(role, {}).get("revision", {}).get("commit"),
+            f"--{role}": (material.named or {}).get(role),
+            **{
+                f"isa {number}": document.get(role, {}).get("commit")
+                for number, document in enumerate(material.isa, 1)
+                if isinstance(document.get(role), Mapping)
+            },
         }
         known = {name: commit[:12] for name, commit in commits.items() if commit and not commit.startswith("worktree")}
         if len(set(known.values())) > 1:
@@ -84,19 +95,34 @@ def _problem(material: Material) -> Iterator[str]:
     if material.repro is None or not material.repro["results"]:
         yield _missing("a measurement over lengths", "tilegate repro CASE [--base REV]")
         return
-    rows, device = material.repro["results"]["rows"], material.repro["environment"]["device"]["name"]
-    longest = rows[-1]
-    text = f"{code(material.repro['settings']['case'])} on {prose(device)}"
+    settings, longest = material.repro["settings"], material.repro["results"]["rows"][-1]
+    device = material.repro["environment"]["device"]["name"]
+    text = f"{code(settings['case'])} on {prose(device)}"
     if "ratio" in longest:
         middle, low, high = longest["ratio"]
-        word = "slower" if middle > 1 else "faster"
+        between = f"95 %: {low - 1:+.1%} to {high - 1:+.1%}"
+        found = f"{abs(middle - 1):.1%} {'slower' if middle > 1 else 'faster'} ({between})"
+        if low <= 1 <= high:
+            found = f"no difference is shown ({middle - 1:+.1%}; {between})"
         text += (
             f": at length {longest['length']:,} the head takes {duration(longest['head_us'] / 1e6)}, the base "
-            f"{duration(longest['base_us'] / 1e6)}: {abs(middle - 1):.1%} {word} (95 %: {low - 1:+.1%} to {high - 1:+.1%})."
+            f"{duration(longest['base_us'] / 1e6)}: {found}."
         )
     else:
         text += f": {duration(longest['head_us'] / 1e6)} at length {longest['length']:,}, {_rate(longest)}."
     yield text
+    labels = settings.get("labels") or settings["revisions"]
+    yield "\n".join(f"- {role}: {code(labels[role])}, {code(_tile(settings, role))}" for role in settings["sides"])
+
+
+def _tile(settings: Mapping[str, Any], role: str) -> str:
+    """Return the tile of the longest length, in words."""
+    length, tile = settings["lengths"][-1], settings["sides"][role]["tiles"]
+    return ", ".join(f"{name} {value}" for name, value in _flat(tile[length]).items())
+
+
+def _flat(tile: Mapping[str, Any]) -> dict[str, Any]:
+    return dict(environment.leaves(tile))
 
 
 def _lengths(material: Material) -> Iterator[str]:
@@ -114,17 +140,25 @@ def _counters(material: Material) -> Iterator[str]:
     if material.profile is None:
         yield _missing("counters", "tilegate profile CASE [--base REV]")
         return
-    yield f"{code(material.profile['head']['tool'])}, {code(material.profile['case'])}:"
+    cases = {role: material.profile[role].get("case", material.profile["case"]) for role in _roles(material.profile)}
+    named = [f"{role} {code(case)}" for role, case in cases.items()]
+    if len(set(cases.values())) == 1:
+        named = [code(cases["head"])]
+    yield f"{code(material.profile['head']['tool'])}, {' and '.join(named)}:"
     yield "\n".join(_profile_table(material.profile))
 
 
 def _profile_table(profile: Mapping[str, Any]) -> list[str]:
-    roles = [role for role in ("base", "head") if role in profile]
+    roles = _roles(profile)
     columns = ["what", *roles, *(["change"] if len(roles) == 2 else []), "counter"]
     lines = ["| " + " | ".join(columns) + " |", "|---|" + "--:|" * (len(columns) - 2) + "---|"]
     return lines + [
         "| " + " | ".join((prose(row[0]), *row[1:-1], code(row[-1]))) + " |" for row in profile_table.rows(profile)
     ]
+
+
+def _roles(profile: Mapping[str, Any]) -> list[str]:
+    return [role for role in ("base", "head") if role in profile]
 
 
 def _cause(material: Material) -> Iterator[str]:
@@ -149,13 +183,32 @@ def _cause(material: Material) -> Iterator[str]:
 
 def _change(material: Material) -> Iterator[str]:
     yield "## Change"
+    tiles = _tiles_changed(material.repro)
+    if tiles:
+        yield "\n".join(["The tiles:", "", *tiles])
     if not material.log:
-        yield _missing("the commits", "--base and --head name the revisions")
+        if not tiles or len(set(material.repro["settings"]["revisions"].values())) > 1:  # type: ignore[index]
+            yield _missing("the commits", "--base and --head name the revisions")
         return
+    if material.behind:
+        yield "The head is older than the base. It lacks:"
     shown = material.log[:_MOST_CASES]
     yield "\n".join(f"- {prose(line)}" for line in shown)
     if len(material.log) > len(shown):
         yield f"and {len(material.log) - len(shown)} more"
+
+
+def _tiles_changed(repro: Mapping[str, Any] | None) -> list[str]:
+    """Return a line a run of lengths whose tile is another one in the head."""
+    if repro is None or "base" not in repro["settings"]["sides"]:
+        return []
+    lengths: dict[str, list[str]] = {}
+    for length in repro["settings"]["lengths"]:
+        base, head = (_flat(repro["settings"]["sides"][role]["tiles"][length]) for role in ("base", "head"))
+        changed = [f"{name} {base.get(name)} -> {value}" for name, value in head.items() if base.get(name) != value]
+        if changed:
+            lengths.setdefault(", ".join(changed), []).append(length)
+    return [f"- at length {', '.join(f'{int(each):,}' for each in at)}: {code(text)}" for text, at in lengths.items()]
 
 
 def _cases(material: Material) -> Iterator[str]:
@@ -210,16 +263,30 @@ def _others(material: Material) -> Iterator[str]:
 
 def _correctness(material: Material) -> Iterator[str]:
     yield "## Correctness"
-    if material.repro is None or not material.repro["results"]:
+    reproduced = material.repro is not None and material.repro["results"]
+    if not reproduced and material.verdict is None:
         yield _missing("a comparison with a reference", "tilegate repro CASE")
-        return
-    results = material.repro["results"]
-    errors = [row["head_error"] for row in results["rows"]]
-    verdict = "**WRONG**: an error exceeds its tolerance" if results["wrong"] else "right"
-    yield (
-        f"{verdict}: the largest error against float64 is {max(errors):.2f} of the derived tolerance "
-        f"over {len(errors)} lengths (`problem.py` has the rule)."
-    )
+    if material.repro is not None and reproduced:
+        results = material.repro["results"]
+        errors = [row["head_error"] for row in results["rows"]]
+        verdict = "**WRONG**: an error exceeds its tolerance" if results["wrong"] else "right"
+        yield (
+            f"{verdict}: the largest error against float64 is {max(errors):.2f} of the derived tolerance "
+            f"over {len(errors)} lengths (`problem.py` has the rule)."
+        )
+    if material.verdict is not None:
+        cases = material.verdict["cases"]
+        # Without such a comparison a timed case is undecided, whatever its times (judging.untimed).
+        compared = sum(case["role"] == "gated" and case["verdict"] in _DECIDED for case in cases.values())
+        broken = [name for name, case in cases.items() if case["verdict"] == "broken"]
+        yield (
+            f"The gate compared the head's results of {compared} cases with the suite's reference before it timed them; "
+            + (
+                f"**{len(broken)} broken**: {', '.join(map(code, broken[:_MOST_LINES]))}."
+                if broken
+                else "none is broken."
+            )
+        )
 
 
 def _where(material: Material) -> Iterator[str]:
@@ -252,11 +319,28 @@ def _how(material: Material) -> Iterator[str]:
     yield "## How to reproduce"
     if material.repro is not None:
         lengths = ",".join(material.repro["settings"]["lengths"])
-        yield "With the folder beside this report; it needs torch and tilelang alone:"
+        made = material.repro["settings"].get("command")
+        if made:
+            yield "This makes a folder that needs torch and tilelang alone:"
+            yield block(made, "sh")
+            yield "In it:"
+        else:
+            yield "With the folder beside this report; it needs torch and tilelang alone:"
         yield block(f"python repro.py --lengths {lengths}", "sh")
     elif material.verdict is not None:
         base, head = (side["commit"] or side["rev"] for side in (material.verdict["base"], material.verdict["head"]))
-        yield block(f"tilegate gate --base {base} --head {head} --tier {material.verdict['tier']}", "sh")
+        words = [
+            "--base",
+            base,
+            "--head",
+            head,
+            "--target",
+            material.verdict["target"],
+            "--tier",
+            material.verdict["tier"],
+        ]
+        words += ["-b", material.verdict["filter"]] if material.verdict["filter"] else []
+        yield block(" ".join(["tilegate gate", *map(quoted, words)]), "sh")
     else:
         yield _missing("a command", "tilegate repro CASE, or tilegate gate")
 

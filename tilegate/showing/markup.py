@@ -7,6 +7,7 @@ code spans and fenced blocks that they cannot close, in the terminal without con
 from __future__ import annotations
 
 import re
+import shlex
 import unicodedata
 
 from tilegate.schemas.samples import Work
@@ -89,3 +90,9 @@ def rate(work: Work | None, seconds: float | None) -> str:
 
 def _longest_run(text: str) -> int:
     return max((len(run) for run in re.findall("`+", text)), default=0)
+
+
+def quoted(word: str) -> str:
+    """Quote a word for a shell so that it can be read: the id of a case is full of single quotes."""
+    plainly = shlex.quote(word)
+    return plainly if plainly == word or set(word) & set('"$`\\!') else f'"{word}"'

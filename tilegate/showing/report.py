@@ -14,7 +14,7 @@ from tilegate.judging import advice
 from tilegate.protocol import is_call
 from tilegate.schemas.samples import Environment
 from tilegate.schemas.verdict import Entry, Verdict
-from tilegate.showing.markup import LONGEST_MESSAGE, block, change, code, duration, plain, prose, rate
+from tilegate.showing.markup import LONGEST_MESSAGE, block, change, code, duration, plain, prose, quoted, rate
 from tilegate.showing.remarks import Remark, remarks
 
 Case = Entry
@@ -129,7 +129,7 @@ def reproductions(verdict: Verdict) -> list[str]:
     base, head = (of["commit"] or of["rev"] for of in (verdict["base"], verdict["head"]))
     red = sorted((item for item in verdict["cases"].items() if item[1]["verdict"] in _RED), key=badness)
     names = [name for name, _ in red if not is_call(name.partition("(")[0])]
-    return [f"tilegate repro {_quoted(name)} {shlex.join(['--base', base, '--rev', head])}" for name in names]
+    return [f"tilegate repro {quoted(name)} {shlex.join(['--base', base, '--rev', head])}" for name in names]
 
 
 def _some(lines: list[str], most: int) -> list[str]:
@@ -137,11 +137,6 @@ def _some(lines: list[str], most: int) -> list[str]:
     return (
         lines if rest <= 0 else [*lines[:most], f"# and {rest} more: the same line with another case of verdict.json"]
     )
-
-
-def _quoted(name: str) -> str:
-    """Quote the id of a case, which is full of single quotes, so that it can be read."""
-    return f'"{name}"' if not set(name) & set('"$`\\!') else shlex.quote(name)
 
 
 def time_by_part(verdict: Verdict) -> str:

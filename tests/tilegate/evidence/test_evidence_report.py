@@ -2,6 +2,8 @@
 
 import json
 import re
+import shlex
+import subprocess
 from pathlib import Path
 
 import pytest
@@ -33,7 +35,9 @@ def verdict():
 @pytest.fixture
 def reproduced(verdict):
     revisions = {role: verdict[role]["commit"][:12] for role in ("base", "head")}
-    settings = {"case": CASE, "lengths": ["1024", "4096"], "revisions": revisions}
+    tiles = {"base": {"block_m": 128}, "head": {"block_m": 192}}
+    sides = {role: {"tiles": dict.fromkeys(("1024", "4096"), tile)} for role, tile in tiles.items()}
+    settings = {"case": CASE, "lengths": ["1024", "4096"], "revisions": revisions, "sides": sides}
     results = {"rows": [row(1024, 40.0, 35.0), row(4096, 300.0, 250.0, 0.82, 0.85)], "wrong": False}
     return {"settings": settings, "environment": ENVIRONMENT, "results": results}
 
@@ -63,6 +67,81 @@ def test_a_pull_request(reproduced, verdict):
     assert "abc1234 Choose other tiles" in text
     assert "python repro.py --lengths 1024,4096" in text
     assert text.count("**Missing**") == 2  # counters, other architectures
+    assert "- at length 1,024, 4,096: `block_m 128 -> 192`" in text
+    assert "The gate compared the head's results of 4 cases with the suite's reference" in text
+
+
+def test_an_interval_around_one_shows_no_difference(reproduced):
+    reproduced["results"]["rows"][-1] = row(4096, 300.0, 302.0, 0.9, 1.1)
+    text = upstream.render("issue", "Slow?", Material(reproduced))
+    assert "no difference is shown (+0.7%; 95 %: -10.0% to +10.0%)" in text
+    assert "slower" not in text
+
+
+def test_of_two_profiles_the_first_is_the_base(tmp_path, capsys):
+    field = ROOT / "docs" / "examples" / "h200-field"
+    folders = [str(field / f"profile-b4-s4096-{name}") for name in ("fixed", "adaptive")]
+    assert cli.main(["report", "issue", "--profile", *folders, "--out", str(tmp_path)]) == 0
+    text = (tmp_path / "report.md").read_text()
+    assert "| time | 1009.9 us | 839.2 us | -16.9 % |" in text
+    assert "| matrix units | 51.3 % | 68.0 % | +16.7 points |" in text
+    assert "base: attention\\_forward\\_kernel: limited by matrix units, busy 51 % of the time." in text
+    other = json.loads((field / "profile-b4-s4096-fixed" / "profile.json").read_text())
+    other["environment"]["device"]["name"] = "NVIDIA H100"
+    (tmp_path / "profile.json").write_text(json.dumps(other))
+    assert cli.main(["report", "issue", "--profile", str(tmp_path), folders[1], "--out", str(tmp_path)]) == 2
+    assert "different devices" in capsys.readouterr().err
+
+
+FIELD, GATE = ("docs/examples/h200-field", "docs/examples/h200-gate")
+PROFILES = [f"{FIELD}/profile-b4-s4096-{name}" for name in ("fixed", "adaptive")]
+STORED = {
+    f"{FIELD}/issue": [
+        *("issue", "--repro", f"{FIELD}/repro", "--profile", *PROFILES),
+        *("--title", "The fixed tile is slow on long prompts (H200, Qwen2.5-7B's heads)"),
+    ],
+    f"{FIELD}/pr": [
+        *("pr", "--repro", f"{FIELD}/repro", "--profile", *PROFILES),
+        *("--title", "Choose the tile by the problem instead of one for all"),
+    ],
+    f"{GATE}/release": [
+        *("release", "--gate", GATE, "--base", "18c2009", "--head", "3e083fe"),
+        *("--title", "What going back from 18c2009 to 3e083fe costs (H200, smoke tier, four cases)"),
+    ],
+}
+"""The reports that the docs show, and the words of `tilegate report` that made each."""
+
+
+@pytest.mark.parametrize("folder", STORED)
+def test_the_stored_reports_are_made_of_the_stored_results(folder, tmp_path, monkeypatch):
+    words = STORED[folder]
+    if "--base" in words and subprocess.run(["git", "cat-file", "-e", "3e083fe"], cwd=ROOT, check=False).returncode:
+        pytest.skip("this checkout has not the history that the report lists")
+    monkeypatch.chdir(ROOT)
+    assert cli.main(["report", *words, "--out", str(tmp_path)]) == 0
+    made, kept = ((place / "report.md").read_text() for place in (tmp_path, ROOT / folder))
+    if not figures.available():
+        kept = re.sub(r"!\[[^\n]*\n\n", "", kept)
+    assert made == kept
+
+
+def test_the_commands_of_the_stored_reports_are_in_the_docs():
+    page = (ROOT / "docs" / "evidence.md").read_text().replace("\\\n", "")
+    shown = [shlex.split(line) for line in page.splitlines() if line.startswith("tilegate report")]
+    for folder, words in STORED.items():
+        assert ["tilegate", "report", *words, "--out", folder] in shown
+
+
+def test_commits_that_the_head_lacks_are_said_to_be_lacking(verdict):
+    text = upstream.render("release", "Back", Material(verdict=verdict, log=("abc1234 New",), behind=True))
+    assert "The head is older than the base. It lacks:\n\n- abc1234 New" in text
+
+
+def test_results_and_commits_of_other_revisions_do_not_stand_in_one_report(verdict):
+    named = {"base": "0" * 40, "head": str(verdict["head"]["commit"])}
+    assert "they have another base: gate 18c20090e611, --base 000000000000" in str(
+        upstream.disagreement(Material(verdict=verdict, named=named))
+    )
 
 
 def test_a_wrong_result_is_said_to_be_wrong(reproduced):
@@ -110,10 +189,19 @@ def test_the_command(reproduced, verdict, tmp_path, capsys):
         (["report", "pr"], "nothing to report"),
         (["report", "pr", "--gate", "/nowhere"], "has no verdict.json"),
         (["report", "pr", "--gate", "/nowhere", "--base", "main"], "go together"),
+        (["report", "pr", "--gate", str(SAMPLES.parent), "--base", "no-such", "--head", "main"], "does not know"),
+        (["report", "pr", "--gate", str(SAMPLES.parent), "--base", "--help", "--head", "x"], "expected one argument"),
+        (["report", "issue", "--profile", "a", "b", "c"], "two: the base's and the head's"),
+        (["report", "issue", "--repro", str(SAMPLES.parent)], "has no settings.json"),
+        (["report", "release", "--gate", str(SAMPLES.parent), "--out", "/dev/null/x"], "cannot write"),
     ],
 )
 def test_a_wrong_call_is_refused(arguments, said, capsys):
-    assert cli.main(arguments) == 2
+    try:
+        status = cli.main(arguments)
+    except SystemExit as stopped:
+        status = stopped.code
+    assert status == 2
     assert said in capsys.readouterr().err
 
 
