@@ -20,7 +20,7 @@ from rich.table import Table
 
 from tilegate import files, invocation
 from tilegate.config import GateConfig
-from tilegate.evidence import counters, environment, profile_table, profiling
+from tilegate.evidence import counters, emulated, environment, profile_table, profiling
 from tilegate.evidence.cases import one_case
 from tilegate.files import UsageError
 from tilegate.isa import ptxas
@@ -43,7 +43,8 @@ EXIT_DONE, EXIT_ENVIRONMENT = 0, 5
 _DESCRIPTION = """\
 Launch one case under the vendor's profiler (ncu on CUDA, rocprofv3 on ROCm) and show where its time goes: matrix units,
 vector arithmetic, LDS or shared memory, L2, memory, occupancy, bank conflicts, bytes against the ideal, instructions. The
-same terms on both vendors, each with the counter that it comes from, beside the compiled code's figures.
+same terms on both vendors, each with the counter that it comes from; beside them the compiled code's figures, what the
+emulator counts (AMD alone), and the roofline. profile.json goes into a history: `tilegate history import`.
 
 examples:
   tilegate profile "latency_forward('prefill-7b-b4-s4096', 'adaptive')"         the files as they are
@@ -61,6 +62,7 @@ class _Side:
     profile: profiling.Profile
     static: dict[str, JSON]
     work: Mapping[str, Any]
+    emulated: JSON
 
 
 def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
@@ -112,6 +114,7 @@ def _profile(args: argparse.Namespace, target: Target, reporter: Reporter) -> tu
     arch = str(_mapping(describe(target)["device"]).get("arch"))
     wanted = {**({"base": args.base} if args.base else {}), "head": args.rev}
     sides: dict[str, _Side] = {}
+    profiled: dict[str, tuple[profiling.Profile, dict[str, JSON], Mapping[str, Any]]] = {}
     with tempfile.TemporaryDirectory(prefix="tilegate-profile-") as scratch:
         revisions = {
             role: trees.resolve(repository, rev, Path(scratch, f"objects-{role}")) for role, rev in wanted.items()
@@ -136,8 +139,11 @@ def _profile(args: argparse.Namespace, target: Target, reporter: Reporter) -> tu
                 phase.doing(f"{role}: under the profiler")
                 place = Path(scratch, role, "profile")
                 place.mkdir()
-                sides[role] = _Side(revisions[role], profiling.profile(workspace, case, place), static, work)
+                profiled[role] = (profiling.profile(workspace, case, place), static, work)
                 phase.done(f"{role}: profiled")
+        for role, (workspace, _) in found.items():  # needs the device no more
+            counted = emulated.counts(workspace, case, arch, Path(scratch, role, "emulated"), default_store())
+            sides[role] = _Side(revisions[role], *profiled[role], counted)
     head = revisions["head"].short
     name = f"profile-{head}-{hashlib.sha256(case.encode()).hexdigest()[:8]}"
     return sides, case, args.out or invocation.default_folder(repository, name)
@@ -186,6 +192,7 @@ def _document(sides: Mapping[str, _Side], case: str, target: str) -> dict[str, J
                 "work": dict(side.work),
                 "kernels": [counters.to_json(launch, target) for launch in side.profile.launches],
                 "static": side.static,
+                "emulated": side.emulated,
             }
             for role, side in sides.items()
         },
@@ -208,7 +215,7 @@ def show(document: Mapping[str, Any], *, markdown: bool) -> None:
         for row in profile_table.rows(document):
             table.add_row(*map(plain, row))
         Console(markup=False, highlight=False, soft_wrap=True).print(table)
-    for sentence in profile_table.limits(document):
+    for sentence in [*profile_table.limits(document), *profile_table.notes(document)]:
         print(plain(sentence, limit=400))
 
 

@@ -146,6 +146,7 @@ def _counters(material: Material) -> Iterator[str]:
         named = [code(cases["head"])]
     yield f"{code(material.profile['head']['tool'])}, {' and '.join(named)}:"
     yield "\n".join(_profile_table(material.profile))
+    yield from map(prose, profile_table.notes(material.profile))
 
 
 def _profile_table(profile: Mapping[str, Any]) -> list[str]:

@@ -169,7 +169,7 @@ def _numbers(resources: Mapping[str, Any] | None) -> dict[str, float]:
 
 
 def from_file(path: Path) -> Iterator[Record]:
-    """Yield the records of one file: samples.json, JSON of `isa` or `emulate`, an asv result, or pytest-benchmark's JSON.
+    """Yield the records of one file: samples.json, JSON of `isa`, `emulate` or `profile`, an asv result, or pytest-benchmark's JSON.
 
     Raises:
         UsageError: it is none of these.
@@ -181,13 +181,15 @@ def from_file(path: Path) -> Iterator[Record]:
         ("tilegate-isa/", "tilegate-emulate/")
     ):
         yield from from_survey(document)
+    elif isinstance(document, dict) and str(document.get("schema", "")).startswith("tilegate-profile/"):
+        yield from from_profile(document)
     elif isinstance(document, dict) and {"commit_hash", "result_columns", "results"} <= document.keys():
         yield from from_asv(document)
     elif isinstance(document, dict) and {"benchmarks", "machine_info"} <= document.keys():
         yield from from_pytest_benchmark(document)
     else:
         raise UsageError(
-            f"{path} is neither samples of a gate, nor JSON of `tilegate isa` or `emulate`, nor a result of asv, nor JSON of pytest-benchmark"
+            f"{path} is neither samples of a gate, nor JSON of `tilegate isa`, `emulate` or `profile`, nor a result of asv, nor JSON of pytest-benchmark"
         )
 
 
@@ -220,6 +222,51 @@ def from_survey(document: Mapping[str, Any]) -> Iterator[Record]:
                 )
     except (KeyError, TypeError, AttributeError) as error:
         raise UsageError(f"this JSON of `tilegate {source}` is not whole: {error!r}") from None
+
+
+def from_profile(document: Mapping[str, Any]) -> Iterator[Record]:
+    """Yield what `tilegate profile` read of a case's counters at each revision, and what the emulator counted beside them.
+
+    Raises:
+        UsageError: it is of files that are in no commit, or is not whole.
+    """
+    try:
+        case, chip = document["case"], document["environment"]["device"]["arch"]
+        sides = [document[role] for role in SIDES if role in document]
+        if not sides or any(side["revision"]["commit"] is None for side in sides):
+            raise UsageError(
+                "these counters are of the files as they were, not of a commit; tilegate profile --rev names one"
+            )
+        for side in sides:
+            several = len(side["kernels"]) > 1
+            counters = {
+                (f"{kernel['kernel']}: {name}" if several else name)[:200]: float(term["value"])
+                for kernel in side["kernels"]
+                for name, term in kernel["terms"].items()
+                if term["value"] is not None
+            }
+            counted = side.get("emulated")
+            found: tuple[tuple[Literal["counters", "emulator"], dict[str, float], str], ...] = (
+                ("counters", counters, str(side["tool"])[:500]),
+                (
+                    "emulator",
+                    dict(counted["total"]) if isinstance(counted, dict) else {},
+                    "as tilegate profile found it",
+                ),
+            )
+            for source, numbers, toolchain in found:
+                if numbers:
+                    yield Figures(
+                        kind="figures",
+                        commit=side["revision"]["commit"],
+                        chip=chip,
+                        source=source,
+                        toolchain=toolchain,
+                        created=str(document.get("created") or "unknown"),
+                        cases={case: numbers},
+                    )
+    except (KeyError, TypeError, AttributeError, ValueError) as error:
+        raise UsageError(f"this JSON of `tilegate profile` is not whole: {error!r}") from None
 
 
 def _isa_numbers(kernel: Mapping[str, Any]) -> dict[str, float]:

@@ -136,12 +136,12 @@ class Observation(TypedDict):
 
 
 class Figures(TypedDict):
-    """What is known of the code of cases at a commit without running it on its chip: of the compiler, or of the emulator."""
+    """What is known of the code of cases at a commit beside its times: of the compiler, the emulator, or hardware counters."""
 
     kind: Literal["figures"]
     commit: str
     chip: str
-    source: Literal["isa", "emulator"]
+    source: Literal["isa", "emulator", "counters"]
     toolchain: str
     created: str
     cases: dict[str, dict[str, float]]
@@ -272,7 +272,7 @@ def _duration(value: object) -> bool:
 
 
 def _source(value: object) -> bool:
-    return value in ("isa", "emulator")
+    return value in ("isa", "emulator", "counters")
 
 
 def _numbers(value: object) -> bool:

@@ -71,7 +71,9 @@ def hidden(base: Sequence[Turn], head: Sequence[Turn]) -> float | None:
     Args:
         base, head: turns of either side, pair by pair.
     """
-    if len(base) < _LEAST_TURNS or min(turn.rest for turn in base) < 0:  # its seconds are of another kind than the gate's
+    if (
+        len(base) < _LEAST_TURNS or min(turn.rest for turn in base) < 0
+    ):  # its seconds are of another kind than the gate's
         return None
     of_base = float(np.median([turn.each for turn in base]))
     gain = float(np.median([b.each - h.each for b, h in zip(base, head, strict=True)]))

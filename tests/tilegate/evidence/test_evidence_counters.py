@@ -3,18 +3,25 @@
 The files of rocprofv3 follow its documentation (how-to/using-rocprofv3); none was written by an AMD GPU.
 """
 
+import json
 import math
 import os
 import stat
 from pathlib import Path
 
+import hip_toy
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tilegate import emulator
 from tilegate.commands import profile as command
-from tilegate.evidence import counters, profile_table, profiling
-from tilegate.measuring.workspace import Workspace
+from tilegate.evidence import counters, emulated, profile_table, profiling
+from tilegate.history import importing
+from tilegate.history.store import Store as HistoryStore
+from tilegate.lowering.store import Store
+from tilegate.measuring import trees
+from tilegate.measuring.workspace import Workspace, workspace_of
 
 ROOT = Path(__file__).parents[3]
 
@@ -111,6 +118,14 @@ def test_every_counter_that_a_term_needs_is_collected():
     needed = {name for term in counters.TERMS for names, _ in term.rocprof for name in names}
     assert needed <= collected
     assert len(counters.TERMS) == len({term.name for term in counters.TERMS})
+
+
+@pytest.fixture
+def clang():
+    try:
+        emulator.toolchain()
+    except emulator.ToolchainMissing as error:
+        pytest.skip(str(error))
 
 
 @pytest.fixture
@@ -235,3 +250,85 @@ def test_what_an_h200_said_is_read():
     limit = counters.limiting(list(found.values()))
     assert limit is not None
     assert limit.term.name == "matrix units"
+
+
+@pytest.mark.usefixtures("clang")
+def test_the_emulator_counts_beside_amd_counters(tmp_path):
+    """The toy's kernel writes 3 rows of 100 floats to LDS; a CUDA device gets a sentence instead."""
+    toy = hip_toy.make(tmp_path / "repository")
+    repository = trees.open_repository(toy.path)
+    revision = trees.resolve(repository, "WORKTREE", tmp_path / "objects")
+    workspace, _ = workspace_of(repository, revision, revision, tmp_path / "side", target="cpu", tier="full")
+    case, store = "toy.Run.latency_run('double')", Store(tmp_path / "store")
+    found = emulated.counts(workspace, case, "gfx942", tmp_path / "logs", store)
+    assert isinstance(found, dict)
+    assert (found["kernel"], found["problem"]) == ("double", "one row")
+    assert found["total"]["barriers"] == 1
+    assert found["total"]["lds_writes"] == 2  # two waves of 64 work-items
+    assert found["total"]["mfma"] == 0
+    none = emulated.counts(workspace, "toy.Run.latency_run('quadruple')", "gfx942", tmp_path / "logs", store)
+    assert "no kernel of toy.Run.latency_run('quadruple')" in str(none)
+    assert "there are no counts for sm_90" in str(emulated.counts(workspace, case, "sm_90", tmp_path / "logs", store))
+
+
+def amd_profile(matrix, barriers, emulator=True):
+    launch = counters.Launch("attention", "1", "256", {"MfmaUtil": matrix, "Start_Timestamp": 0, "End_Timestamp": 1e6})
+    counted = {"kernel": "k", "problem": "b1", "total": {"barriers": barriers, "mfma": 64, "atomics": 0}}
+    return {
+        "revision": {"rev": "x", "commit": f"{barriers:040x}", "tree": "t"},
+        "tool": "rocprofv3: 1.0",
+        "work": {"flops": 4e11, "bytes": 1e8},
+        "kernels": [counters.to_json(launch, "hip")],
+        "static": {"attention": {"registers": 122, "loop": {"mfma": 64, "none": 0}, "counts": {"x": 1}}},
+        "emulated": counted if emulator else "no clang here",
+    }
+
+
+def document(**sides):
+    environment = {"device": {"name": "AMD Instinct MI300X", "arch": "gfx942"}}
+    about = {"schema": command.SCHEMA, "created": "2026-01-01", "case": "m.A.latency_x(1)", "target": "hip"}
+    return {**about, "environment": environment, **sides}
+
+
+def test_compiled_code_emulator_and_roofline_stand_beside_the_counters(capsys):
+    made = document(base=amd_profile(40, 2), head=amd_profile(50, 3))
+    rows = {row[0]: row[1:] for row in profile_table.rows(made)}
+    assert rows["matrix units"] == ("40.0 %", "50.0 %", "+10.0 points", "MfmaUtil")
+    assert rows["registers"] == ("122", "122", "+0.0 %", "compiled code")
+    assert rows["main loop: mfma"] == ("64", "64", "+0.0 %", "compiled code")
+    assert rows["emulated barriers"] == ("2", "3", "+50.0 %", "emulator, problem b1")
+    assert not any("atomics" in name or "none" in name or name.startswith("counts") for name in rows)
+    notes = profile_table.notes(made)
+    assert "nobody had run it on hardware" in notes[0]
+    assert notes[1].startswith("base: roofline: 400 TFLOP/s, 15 % of the peak")
+    command.show(made, markdown=True)
+    shown = capsys.readouterr().out
+    assert "emulator, problem b1" in shown
+    assert "nobody had run it on hardware" in shown
+    assert profile_table.notes(document(head=amd_profile(50, 3, emulator=False)))[0] == "No clang here."
+    cuda = {**document(head={**amd_profile(50, 3)}), "target": "cuda"}
+    del cuda["head"]["emulated"]
+    assert profile_table.notes(cuda)[0].startswith("The emulator executes AMD's code alone")
+
+
+def test_a_history_takes_counters_and_counts(tmp_path):
+    made = document(base=amd_profile(40, 2), head=amd_profile(50, 3))
+    (tmp_path / "profile.json").write_text(json.dumps(made))
+    store = HistoryStore(tmp_path / "history")
+    store.folder.mkdir()
+    records = list(importing.from_file(tmp_path / "profile.json"))
+    assert [(r["source"], r["commit"], r["chip"]) for r in records] == [
+        (source, f"{number:040x}", "gfx942") for number in (2, 3) for source in ("counters", "emulator")
+    ]
+    assert all(store.add(record) for record in records)
+    assert records[2]["cases"]["m.A.latency_x(1)"] == {"time": 1000.0, "matrix units": 50.0}
+    assert records[3]["cases"]["m.A.latency_x(1)"]["barriers"] == 3
+    made["head"]["revision"]["commit"] = None
+    (tmp_path / "profile.json").write_text(json.dumps(made))
+    with pytest.raises(profiling.UsageError, match="profile --rev names one"):
+        list(importing.from_file(tmp_path / "profile.json"))
+    del made["base"]["kernels"]
+    made["head"]["revision"]["commit"] = "a" * 40
+    (tmp_path / "profile.json").write_text(json.dumps(made))
+    with pytest.raises(profiling.UsageError, match="not whole"):
+        list(importing.from_file(tmp_path / "profile.json"))

@@ -49,7 +49,9 @@ def test_seconds_of_another_kind_say_nothing():
     """A clock that the tests have replaced, say: its seconds do not fit into the gate's on either side."""
     base = [Turn(8, 1.0, 0.1)] * 32
     assert hidden(base, [Turn(8, 0.5, 0.1)] * 32) is None
-    delayed = [Turn(8, 1.0, 2.0)] * 31 + [Turn(8, 1.0, 0.1)]  # a machine so busy that most turns wait longer than they report
+    delayed = [Turn(8, 1.0, 2.0)] * 31 + [
+        Turn(8, 1.0, 0.1)
+    ]  # a machine so busy that most turns wait longer than they report
     assert hidden(delayed, [Turn(8, 0.5, 2.0)] * 32) is None
 
 
