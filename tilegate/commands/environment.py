@@ -85,6 +85,8 @@ def _diff(args: argparse.Namespace) -> int:
         print("nothing differs")
     else:
         names = [path.name for path in paths] + (["here"] if len(paths) == 1 else [])
+        if names[0] == names[1]:
+            names = [str(path) for path in paths]
         rows = [(place, _text(before), _text(after)) for place, before, after in found]
         _print(("what", *names), rows, markdown=args.markdown)
     return EXIT_DIFFERENT if found else EXIT_EQUAL

@@ -26,6 +26,9 @@ SETTINGS = (
 )
 """Variables that change how fast a kernel runs or is launched. No other is looked at: the rest may hold secrets."""
 
+_CONTAINERS = ("docker", "podman", "oci", "lxc", "lxc-libvirt", "systemd-nspawn", "rkt", "wsl", "proot", "pouch")
+"""What systemd's `container` variable is set to (systemd.io/CONTAINER_INTERFACE, systemd-detect-virt)."""
+
 _PROBE_TIMEOUT = 180.0  # seconds; a first import of torch from a cold disk
 _TOOL_TIMEOUT = 30.0
 
@@ -97,7 +100,9 @@ def container(root: Path = Path("/")) -> str | None:
     except OSError:
         return None
     named = [entry.partition(b"=")[2].decode(errors="replace") for entry in first if entry.startswith(b"container=")]
-    return named[0] if named else None
+    if not named:
+        return None
+    return named[0] if named[0] in _CONTAINERS else "another kind"  # whoever starts it may have put a name there
 
 
 def differences(before: Mapping[str, JSON], after: Mapping[str, JSON]) -> list[tuple[str, JSON, JSON]]:

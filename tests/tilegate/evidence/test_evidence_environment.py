@@ -68,9 +68,62 @@ def test_what_is_public_stays():
         "kernel": "linux 6.8.0-45-generic",
         "device": "AMD Instinct MI300X OAM",
         "rate": "TFLOP/s or GB/s, N/A",
+        "time": "2026-12-01T04:57:50+00:00, at 04:57:50",
+        "setting": "expandable_segments:True,max_split_size_mb:128",
+        "devices": "0,1:2",
+        "name": "std::string a, SN2700, 12.2.0.14-3",
+        "vbios": "96.00.A5.00.1A",
         "count": 304,
     }
     assert privacy.without_private(public, ("root-of-all",)) == public
+
+
+@pytest.mark.parametrize(
+    ("text", "secret"),
+    [
+        ("clang -I/home/jdoe/include -L/opt/lib", "jdoe"),
+        ("built in /home/john doe/src/x", "doe"),
+        (r"cl: C:\Users\John Doe\clang.exe", "Doe"),
+        ("cl: C:/Users/jdoe/clang.exe", "Users"),
+        (r"\\fileserver\share\tools", "fileserver"),
+        ("link fe80::1 up", "fe80"),
+        ("on 2001:db8::, port 1", "2001"),
+        ("via fe80::1ff:fe23:4567:890a%eth0.", "fe23"),
+        ("from ::ffff:10.1.2.3", "10.1"),
+        ("at 10.20.30.40.", "10.20"),
+        ("at 10.20.30.40:8080", "10.20"),
+        ("nic 0c-42-a1-9b-11-2e", "0c-42"),
+        ("port 0002:c903:00ef:1234", "c903"),
+        ("GPU c1:00.0", "c1:00"),
+        ("unique 0x8c5f1d2e3b4a5968", "8c5f"),
+        ("Serial Number: 1650222034567", "1650"),
+        ("S/N=PCB042", "PCB042"),
+        ("machine 0123456789abcdef0123456789abcdef", "89abcdef"),
+        ("token ghp_abcdefghijklmnopqrst", "ghp_"),
+        ("key AKIAABCDEFGHIJKLMNOP", "AKIA"),
+        ("postgres://jdoe:secret@db/x", "secret"),
+        ("file:///srv/x", "srv"),
+        ("jdoe@gpu17", "gpu17"),
+        ("by Ju\u0308rgen", "rgen"),
+        ("by JÜRGEN_build", "JÜRGEN"),
+        ("joined corp.example.org", "corp"),
+    ],
+)
+def test_an_attack_on_what_is_left_out(text, secret):
+    words = ("/home/john doe", "jürgen", "corp.example.org")
+    assert secret not in str(privacy.without_private(text, words))
+
+
+def test_the_domain_of_a_host_is_private(monkeypatch):
+    monkeypatch.setattr(privacy.platform, "node", lambda: "gpu17.cluster.example")
+    monkeypatch.setattr(privacy.socket, "gethostname", lambda: "gpu17")
+    assert {"gpu17.cluster.example", "gpu17", "cluster.example"} <= set(privacy.private_words())
+
+
+@given(st.text(max_size=60))
+def test_cleaning_twice_changes_nothing_more(text):
+    once = privacy.without_private(text, ("jdoe",))
+    assert privacy.without_private(once, ("jdoe",)) == once
 
 
 @given(st.text(alphabet="ab", min_size=3, max_size=8), st.text(max_size=20), st.text(max_size=20))
@@ -108,6 +161,8 @@ def test_containers_are_told_apart(tmp_path, monkeypatch):
     (tmp_path / "proc/1").mkdir(parents=True)
     (tmp_path / "proc/1/environ").write_bytes(b"PATH=/bin\0container=lxc\0")
     assert environment.container(tmp_path) == "lxc"
+    (tmp_path / "proc/1/environ").write_bytes(b"container=gpu-node-17\0")
+    assert environment.container(tmp_path) == "another kind"
     (tmp_path / "run").mkdir()
     (tmp_path / "run/.containerenv").touch()
     assert environment.container(tmp_path) == "podman"
@@ -124,6 +179,26 @@ def test_diff(tmp_path, capsys):
     assert cli.main(["environment", "diff", str(tmp_path / "a.json"), str(tmp_path / "b.json"), "--json"]) == 1
     shown = capsys.readouterr().out.partition("\n")[2]
     assert json.loads(shown) == [{"what": "versions.torch", "before": here["versions"]["torch"], "after": "2.1.0"}]
+
+
+def test_two_files_of_one_name_are_told_apart(tmp_path, capsys):
+    here = environment.collect("cpu")
+    for name, torch in (("a", "2.1.0"), ("b", "2.2.0")):
+        (tmp_path / name).mkdir()
+        changed = {**here, "versions": {**here["versions"], "torch": torch}}
+        (tmp_path / name / "environment.json").write_text(json.dumps(changed))
+    paths = [str(tmp_path / name / "environment.json") for name in "ab"]
+    assert cli.main(["environment", "diff", *paths, "--markdown"]) == 1
+    assert all(path in capsys.readouterr().out.replace("\\", "") for path in paths[:1])
+
+
+def test_a_file_that_is_not_there(tmp_path, capsys):
+    assert cli.main(["environment", "diff", str(tmp_path / "none.json")]) == 2
+    assert "cannot read" in capsys.readouterr().err
+    assert cli.main(["environment", "diff"]) == 2
+    assert "one or two files" in capsys.readouterr().err
+    assert cli.main(["environment", "--out", "/dev/null/x.json"]) == 2
+    assert "cannot write" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("content", ["", "[]", "{}", '{"device": 3}', '{"environment": []}'])
