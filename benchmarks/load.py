@@ -28,6 +28,11 @@ class Lengths:
     least: int
     most: int
 
+    def __post_init__(self) -> None:
+        """Reject what nothing can be drawn from."""
+        if not 1 <= self.least <= self.median <= self.most or not self.sigma >= 0:
+            raise ValueError(f"lengths need 1 <= least <= median <= most and sigma >= 0, got {self}")
+
     def draw(self, chance: random.Random) -> int:
         """Draw one."""
         return min(self.most, max(self.least, round(chance.lognormvariate(math.log(self.median), self.sigma))))
@@ -53,6 +58,15 @@ class Load:
     steps: int
     horizon: int
     why: str
+
+    def __post_init__(self) -> None:
+        """Reject a server that would do nothing, or have requests that never get a row."""
+        if self.slots < 1 or not 1 <= self.steps <= self.horizon:
+            raise ValueError(f"a load needs slots >= 1 and 1 <= steps <= horizon, got {self}")
+        if self.budget <= self.slots:
+            raise ValueError(
+                f"a budget of {self.budget} rows leaves no prompt any beside {self.slots} requests that decode"
+            )
 
 
 @dataclass(frozen=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import itertools
 import random
 
@@ -93,3 +94,14 @@ def test_every_kernel_of_a_launch_is_in_its_identity(monkeypatch):
     suite.setup(*CASES[0])
     suite.latency_serving(*CASES[0])
     assert launched == {call.kernel(CASES[0][1]) for call in serving.calls(CASES[0][0])}
+
+
+def test_lengths_that_cannot_be_drawn_are_refused():
+    with pytest.raises(ValueError, match="least <= median <= most"):
+        Lengths(10, 0.5, 20, 30)
+
+
+@pytest.mark.parametrize("changed", [{"slots": 0}, {"steps": 0}, {"steps": 300}, {"budget": 64}])
+def test_a_load_that_no_server_has_is_refused(changed):
+    with pytest.raises(ValueError, match=r"slots >= 1|leaves no prompt any"):
+        dataclasses.replace(CHAT, **changed)

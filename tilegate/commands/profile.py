@@ -92,7 +92,10 @@ def run(args: argparse.Namespace) -> int:
     target = invocation.target_named(args.target)
     try:
         profiling.profiler(target)
-        sides, case, folder = _profile(args, target, reporter)
+        if args.out:
+            _prepared(args.out)
+        with invocation.ending_on_signals():
+            sides, case, folder = _profile(args, target, reporter)
     except profiling.NoProfilerError as error:
         print(f"tilegate: {error}\n{_without(args.case)}", file=sys.stderr)
         return EXIT_ENVIRONMENT
@@ -217,6 +220,18 @@ def show(document: Mapping[str, Any], *, markdown: bool) -> None:
         Console(markup=False, highlight=False, soft_wrap=True).print(table)
     for sentence in [*profile_table.limits(document), *profile_table.notes(document)]:
         print(plain(sentence, limit=400))
+
+
+def _prepared(folder: Path) -> None:
+    """Make the folder before minutes are spent on what is to go there."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryFile(dir=folder):
+            pass
+    except OSError as error:
+        raise UsageError(
+            f"cannot write into {folder}: {error.strerror or error}; name another folder with --out"
+        ) from None
 
 
 def _mapping(value: JSON) -> Mapping[str, JSON]:

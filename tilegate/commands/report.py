@@ -86,14 +86,20 @@ def run(args: argparse.Namespace) -> int:
         behind,
         commits,
     )
-    differs = upstream.disagreement(material)
-    if differs is not None:
-        raise UsageError(f"these results do not belong together: {differs}")
-    title = args.title or _title(args.kind, material)
-    files.write_text(args.out / "report.md", upstream.render(args.kind, title, material))  # also shows that it can
-    if drawn := _figures(args.out, material, reporter):
-        material = dataclasses.replace(material, figures=drawn)
-        files.write_text(args.out / "report.md", upstream.render(args.kind, title, material))
+    try:
+        differs = upstream.disagreement(material)
+        if differs is not None:
+            raise UsageError(f"these results do not belong together: {differs}")
+        title = args.title or _title(args.kind, material)
+        text = upstream.render(args.kind, title, material)
+        files.write_text(args.out / "report.md", text)  # before the figures: it says whether the folder can be written
+        if drawn := _figures(args.out, material, reporter):
+            text = upstream.render(args.kind, title, dataclasses.replace(material, figures=drawn))
+            files.write_text(args.out / "report.md", text)
+    except (KeyError, IndexError, TypeError, AttributeError) as error:
+        raise UsageError(
+            f"one of these results is not whole, or of another version ({type(error).__name__}: {error}); make it again"
+        ) from error
     reporter.note(f"report: {args.out / 'report.md'}")
     return 0
 

@@ -72,7 +72,13 @@ def run(args: argparse.Namespace) -> int:
     wanted = {"head": (args.rev, args.case)}
     if args.base or args.against:
         wanted = {"base": (args.base or args.rev, args.against or args.case), **wanted}
-    with tempfile.TemporaryDirectory(prefix="tilegate-repro-") as scratch, reporter.phase("repro", 2) as phase:
+    if args.out:
+        _refuse(args.out)
+    with (
+        invocation.ending_on_signals(),
+        tempfile.TemporaryDirectory(prefix="tilegate-repro-") as scratch,
+        reporter.phase("repro", 2) as phase,
+    ):
         phase.doing("asking the suite")
         sides = asked(repository, wanted, Path(scratch), target=target, lengths=args.lengths)
         case = sides["head"].case
@@ -80,6 +86,7 @@ def run(args: argparse.Namespace) -> int:
             repository, f"repro-{sides['head'].revision.short}-{hashlib.sha256(case.encode()).hexdigest()[:8]}"
         )
         _refuse(folder)
+        _clear(folder)
         revisions = {role: side.revision.short for role, side in sides.items()}
         labels = revisions
         if args.against:
@@ -139,8 +146,18 @@ def _described(sides: Mapping[str, Side]) -> dict[str, Mapping[str, Any]]:
 
 
 def _refuse(folder: Path) -> None:
+    if folder.exists() and not folder.is_dir():
+        raise UsageError(f"{folder} is no folder; name another one with --out")
     if folder.exists() and any(folder.iterdir()) and not (folder / "repro.py").is_file():
         raise UsageError(f"{folder} holds something else; name another folder with --out")
+
+
+def _clear(folder: Path) -> None:
+    """Take away what an earlier call left: its results belong to other kernels, also if this call is interrupted."""
+    for name in (repro.RESULTS, "README.md"):
+        (folder / name).unlink(missing_ok=True)
+    for role in ("base", "head"):
+        shutil.rmtree(folder / role, ignore_errors=True)
 
 
 def _lengths(text: str) -> list[int]:

@@ -215,6 +215,11 @@ def test_without_a_profiler_it_says_what_can_be_had(capsys):
     assert "Traceback" not in said
 
 
+def test_a_folder_that_cannot_be_written_is_refused_before_anything_runs():
+    with pytest.raises(profiling.UsageError, match="cannot write into /dev/null/x"):
+        command._prepared(Path("/dev/null/x"))
+
+
 def test_the_table_compares_two_revisions(capsys):
     (launch,) = counters.read_ncu(NCU)
     head = {"kernels": [counters.to_json(launch, "cuda")], "work": {"bytes": 1_000_000}}

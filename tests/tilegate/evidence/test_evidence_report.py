@@ -132,6 +132,20 @@ def test_the_commands_of_the_stored_reports_are_in_the_docs():
         assert ["tilegate", "report", *words, "--out", folder] in shown
 
 
+@pytest.mark.parametrize(
+    "results", ['{"rows": [], "wrong": false}', '{"rows": [{"length": 3}], "wrong": false}', "[]", "{}"]
+)
+def test_results_that_are_not_whole_are_refused(results, reproduced, tmp_path, capsys):
+    for name in ("settings", "environment"):
+        (tmp_path / f"{name}.json").write_text(json.dumps(reproduced[name]))
+    (tmp_path / "results.json").write_text(results)
+    assert cli.main(["report", "issue", "--repro", str(tmp_path), "--out", str(tmp_path / "out")]) == 2
+    said = capsys.readouterr().err
+    assert "not whole" in said or "not what tilegate wrote" in said
+    assert "Traceback" not in said
+    assert not (tmp_path / "out").exists()
+
+
 def test_commits_that_the_head_lacks_are_said_to_be_lacking(verdict):
     text = upstream.render("release", "Back", Material(verdict=verdict, log=("abc1234 New",), behind=True))
     assert "The head is older than the base. It lacks:\n\n- abc1234 New" in text

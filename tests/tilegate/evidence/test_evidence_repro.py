@@ -217,6 +217,23 @@ def test_another_folder_is_left_alone(tmp_path, capsys):
     assert [file.name for file in tmp_path.iterdir()] == ["thesis.tex"]
 
 
+def test_results_of_an_earlier_call_do_not_stay(tmp_path):
+    (tmp_path / "base").mkdir()
+    for name in ("repro.py", "results.json", "README.md", "base/kernel.py"):
+        (tmp_path / name).write_text("old")
+    call = ["repro", CASE, "--target", "cpu", "--lengths", "33", "--no-run", "--out", str(tmp_path)]
+    assert cli.main([*call, "--repo", str(ROOT)]) == 0
+    assert not (tmp_path / "results.json").exists()
+    assert not (tmp_path / "base").exists()
+    assert "old" not in (tmp_path / "README.md").read_text()
+
+
+def test_a_file_in_the_place_of_the_folder_is_refused(tmp_path, capsys):
+    (tmp_path / "file").touch()
+    assert cli.main(["repro", CASE, "--target", "cpu", "--out", str(tmp_path / "file"), "--repo", str(ROOT)]) == 2
+    assert "is no folder" in capsys.readouterr().err
+
+
 def test_the_interval_holds_the_median_with_95_percent(written):
     interval = runpy.run_path(str(written / "repro.py"), run_name="repro")["interval"]
 
