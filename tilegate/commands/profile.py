@@ -74,7 +74,9 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
         epilog=_EPILOG,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    parser.add_argument("case", metavar="CASE", help="the id of one case, a part of it, or an expression")
+    parser.add_argument(
+        "case", metavar="CASE", help="the id of one case, a part of it, an expression, or a shape and a policy"
+    )
     parser.add_argument("--rev", default=trees.WORKTREE, metavar="REV", help="the revision (default: WORKTREE)")
     parser.add_argument("--base", metavar="REV", help="also profile this revision, and show what differs")
     parser.add_argument(

@@ -112,8 +112,9 @@ def _figures(out: Path, material: Material, reporter: Reporter) -> dict[str, str
     if material.repro and material.repro["results"]:
         (file, _) = figures.lengths(material.repro["results"], out / "lengths")
         drawn["latency and throughput over length"] = file.name
-    if material.verdict and (made := figures.roofline(material.verdict, out / "roofline")):
-        drawn["roofline"] = made[0].name
+    for document in (material.verdict, material.profile):
+        if document and "roofline" not in drawn and (made := figures.roofline(document, out / "roofline")):
+            drawn["roofline"] = made[0].name
     return drawn
 
 

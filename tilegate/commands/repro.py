@@ -31,6 +31,7 @@ times is shown with its interval.
 
 examples:
   tilegate repro "latency_forward('prefill-7b-b4-s4096', 'adaptive')"      the files as they are
+  tilegate repro 'b4 h28/4 s4096 d128 causal adaptive'               the same, by the shape that reports show
   tilegate repro 's4096.*adaptive' --base main --lengths 1024,4096,16384
   tilegate repro "('…-s16384', 'adaptive')" --against "('…-s16384', 'fixed')"    two cases of one revision
   tilegate repro 's4096.*adaptive' --no-run --out repro              write it, and run it elsewhere
@@ -47,7 +48,9 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
         epilog=_EPILOG,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    parser.add_argument("case", metavar="CASE", help="the id of one case, a part of it, or an expression")
+    parser.add_argument(
+        "case", metavar="CASE", help="the id of one case, a part of it, an expression, or a shape and a policy"
+    )
     parser.add_argument("--rev", default=trees.WORKTREE, metavar="REV", help="the revision (default: WORKTREE)")
     parser.add_argument("--base", metavar="REV", help="the revision whose kernel takes turns with it")
     parser.add_argument(

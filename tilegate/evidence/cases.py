@@ -37,13 +37,16 @@ class Side:
 def one_case(worker: Worker, pattern: str) -> ListedCase:
     """Return the catalogue's entry of the kernel case whose id is `pattern`, or holds it as it is, or as an expression.
 
+    Or the one whose shape, as reports show it ("b4 h28/4 s4096 d128 causal"), has all words of `pattern` but those that its id
+    holds ("adaptive").
+
     Raises:
         UsageError: none or several are; names some.
         WorkerError: the suite cannot be loaded.
     """
     every = {case["id"]: case for case in worker.catalogue()["cases"]}
     known = {name: case for name, case in every.items() if not is_call(case["benchmark"])}
-    names = _matching(pattern, known)
+    names = _matching(pattern, known) or [name for name, case in known.items() if _is_of_shape(pattern, name, case)]
     if len(names) == 1:
         return known[names[0]]
     if not names and (calls := _matching(pattern, every)):
@@ -55,6 +58,12 @@ def one_case(worker: Worker, pattern: str) -> ListedCase:
     what = f"{len(names)} cases match" if names else "no case matches; some that there are"
     rest = len(names or known) - len(some)
     raise UsageError("\n  ".join([f"{pattern!r}: {what}:", *some, *([f"and {rest} more"] if rest else [])]))
+
+
+def _is_of_shape(pattern: str, name: str, case: ListedCase) -> bool:
+    shape = str(case.get("work", {}).get("shape", "")).split()
+    words = pattern.split()
+    return any(word in shape for word in words) and all(word in shape or word in name for word in words)
 
 
 def _matching(pattern: str, names: Iterable[str]) -> list[str]:

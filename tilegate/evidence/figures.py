@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import importlib.util
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 from tilegate.evidence.upstream import lengths_and_times
 from tilegate.judging.roofline import Peak, peak_of
-from tilegate.schemas.verdict import Verdict
 
 INSTALL = "pip install 'tilekernels[report]'"
 _COLOURS = {"base": "#0072B2", "head": "#D55E00"}  # Okabe and Ito: told apart without colour vision, and by their marks
@@ -48,22 +47,25 @@ def lengths(results: Mapping[str, Any], stem: Path) -> list[Path]:
     return _save(figure, stem)
 
 
-def roofline(verdict: Verdict, stem: Path) -> list[Path]:
-    """Draw each timed case of a verdict under its device's roofline; nothing if the chip's peaks or the work are not known.
+def roofline(document: Mapping[str, Any], stem: Path) -> list[Path]:
+    """Draw each timed case under its device's roofline; nothing if the chip's peaks or the work are not known.
 
     Args:
-        verdict: of a gate.
+        document: a gate's verdict, of which the head is drawn, or a profile, of which each side is.
         stem: the files' path without ending.
     """
-    peak = peak_of(verdict["environment"])
-    points = list(_points(verdict))
+    peak = peak_of(document["environment"])
+    points = list(_of_cases(document["cases"]) if "cases" in document else _of_sides(document))
     if peak is None or not points:
         return []
     figure, (axis,) = _subplots(1)
     balance = peak.flops / peak.bandwidth
     left, right = min(x for _, x, _ in points) / 2, max(2 * balance, 2 * max(x for _, x, _ in points))
     axis.plot([left, balance, right], [left * peak.bandwidth / 1e12, peak.flops / 1e12, peak.flops / 1e12], color="0.4")
-    axis.scatter([x for _, x, _ in points], [y for _, _, y in points], color=_COLOURS["head"], marker="s", s=18)
+    for role in dict.fromkeys(role for role, _, _ in points):
+        xs, ys = zip(*((x, y) for each, x, y in points if each == role), strict=True)
+        axis.scatter(xs, ys, color=_COLOURS[role], marker=_MARKS[role], s=18, label=role)
+    axis.legend()
     axis.set(xscale="log", yscale="log", xlabel="operations a byte", ylabel="TFLOP/s", title=_title(peak))
     axis.grid(alpha=0.3)
     return _save(figure, stem)
@@ -73,12 +75,22 @@ def _title(peak: Peak) -> str:
     return f"{peak.device}: bounds of the fastest number format and of memory"
 
 
-def _points(verdict: Verdict) -> Sequence[tuple[str, float, float]]:
-    return [
-        (name, work["flops"] / work["bytes"], work["flops"] / case["head_seconds"] / 1e12)
-        for name, case in verdict["cases"].items()
-        if case["head_seconds"] and (work := case.get("work")) and "flops" in work and "bytes" in work
-    ]
+def _of_cases(cases: Mapping[str, Any]) -> Iterator[tuple[str, float, float]]:
+    """Yield (side, operations a byte, TFLOP/s) of each case whose work is known."""
+    for case in cases.values():
+        yield from _point("head", case["head_seconds"], case.get("work") or {})
+
+
+def _of_sides(profile: Mapping[str, Any]) -> Iterator[tuple[str, float, float]]:
+    for role in ("base", "head"):
+        if role in profile:
+            times = [kernel["terms"]["time"]["value"] for kernel in profile[role]["kernels"]]
+            yield from _point(role, 0 if None in times else sum(times) / 1e6, profile[role]["work"])
+
+
+def _point(role: str, seconds: float | None, work: Mapping[str, Any]) -> Iterator[tuple[str, float, float]]:
+    if seconds and "flops" in work and "bytes" in work:
+        yield role, work["flops"] / work["bytes"], work["flops"] / seconds / 1e12
 
 
 def _subplots(count: int) -> Any:

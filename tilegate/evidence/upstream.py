@@ -131,12 +131,18 @@ def _lengths(material: Material) -> Iterator[str]:
         yield _missing("the table", "tilegate repro CASE [--base REV]")
         return
     yield "\n".join(repro.table(material.repro["results"]))
-    for what, file in (material.figures or {}).items():
+    yield from _figures(material, "latency and throughput over length")
+
+
+def _figures(material: Material, what: str) -> Iterator[str]:
+    file = (material.figures or {}).get(what)
+    if file is not None:
         yield f"![{what}]({file})"
 
 
 def _counters(material: Material) -> Iterator[str]:
     yield "## Hardware counters"
+    yield from _figures(material, "roofline")
     if material.profile is None:
         yield _missing("counters", "tilegate profile CASE [--base REV]")
         return
@@ -236,6 +242,7 @@ def _cases(material: Material) -> Iterator[str]:
         yield "\n".join(lines)
         if len(worst) > _MOST_CASES:
             yield f"and {len(worst) - _MOST_CASES} more, in verdict.json"
+    yield from _figures(material, "roofline")
 
 
 def _others(material: Material) -> Iterator[str]:

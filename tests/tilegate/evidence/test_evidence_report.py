@@ -226,3 +226,13 @@ def test_a_roofline_needs_a_chip_whose_peaks_are_known(tmp_path):
     assert [file.suffix for file in figures.roofline(known, tmp_path / "roofline")] == [".svg", ".png"]
     assert figures.roofline({**known, "environment": {"device": {"name": "NVIDIA B200"}}}, tmp_path / "x") == []
     assert figures.roofline({**known, "cases": {"a": {"head_seconds": 1e-3}}}, tmp_path / "x") == []
+
+
+def test_a_profile_has_a_point_for_each_side():
+    stored = json.loads((ROOT / "docs/examples/h200-field/profile-b4-s4096-fixed/profile.json").read_text())
+    ((role, intensity, rate),) = figures._of_sides(stored)
+    work = stored["head"]["work"]
+    assert (role, intensity) == ("head", work["flops"] / work["bytes"])
+    assert rate == pytest.approx(work["flops"] / 1009.9e-6 / 1e12, rel=1e-3)
+    stored["head"]["kernels"][0]["terms"]["time"]["value"] = None
+    assert list(figures._of_sides(stored)) == []

@@ -14,6 +14,8 @@ from hypothesis import strategies as st
 from benchmarks.families import families
 from tilegate import cli
 from tilegate.evidence import repro
+from tilegate.evidence.cases import one_case
+from tilegate.files import UsageError
 
 ROOT = Path(__file__).parents[3]
 CASE = "latency_forward('cpu-g6-d64-s127', 'adaptive')"
@@ -207,6 +209,25 @@ def test_cases_of_other_shapes_do_not_take_turns(tmp_path, capsys):
     call = ["repro", CASE_PATTERN, "--against", "cpu-g5-d64-s128', 'fixed'", "--no-run", "--out", str(tmp_path / "x")]
     assert cli.main([*call, "--target", "cpu", "--repo", str(ROOT)]) == 2
     assert "another problem" in capsys.readouterr().err
+
+
+class Listing:
+    """A worker that lists two policies of one shape, and a call."""
+
+    def catalogue(self):
+        shape = {"work": {"flops": 1.0, "shape": "b4 h28/4 s4096 d128 causal"}}
+        cases = [{"id": f"m.A.latency_x('w', '{policy}')", "benchmark": "m.A.latency_x", **shape} for policy in "pq"]
+        return {"cases": [*cases, {"id": "m.A.call_y()", "benchmark": "m.A.call_y"}], "broken": {}}
+
+
+def test_a_case_is_found_by_its_shape():
+    assert one_case(Listing(), "b4 h28/4 s4096 d128 causal 'q'")["id"] == "m.A.latency_x('w', 'q')"
+    with pytest.raises(UsageError, match="2 cases match"):
+        one_case(Listing(), "h28/4 s4096")
+    with pytest.raises(UsageError, match="no case matches"):
+        one_case(Listing(), "h28/4 s409")  # a word of a shape is a whole one
+    with pytest.raises(UsageError, match="no kernel to show by itself"):
+        one_case(Listing(), "call_y")
 
 
 def test_another_folder_is_left_alone(tmp_path, capsys):
