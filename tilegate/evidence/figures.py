@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -59,20 +59,29 @@ def roofline(document: Mapping[str, Any], stem: Path) -> list[Path]:
     if peak is None or not points:
         return []
     figure, (axis,) = _subplots(1)
-    balance = peak.flops / peak.bandwidth
-    left, right = min(x for _, x, _ in points) / 2, max(2 * balance, 2 * max(x for _, x, _ in points))
-    axis.plot([left, balance, right], [left * peak.bandwidth / 1e12, peak.flops / 1e12, peak.flops / 1e12], color="0.4")
+    axis.plot(*_bounds(peak, [x for _, x, _ in points]), color="0.4")
     for role in dict.fromkeys(role for role, _, _ in points):
         xs, ys = zip(*((x, y) for each, x, y in points if each == role), strict=True)
         axis.scatter(xs, ys, color=_COLOURS[role], marker=_MARKS[role], s=18, label=role)
     axis.legend()
-    axis.set(xscale="log", yscale="log", xlabel="operations a byte", ylabel="TFLOP/s", title=_title(peak))
+    axis.set(xlabel="operations a byte", ylabel="TFLOP/s", title=_title(peak))
+    axis.set_xscale("log", base=2)
+    axis.set_yscale("log", base=2)
+    for scale in (axis.xaxis, axis.yaxis):
+        scale.set_major_formatter("{x:,.6g}")
     axis.grid(alpha=0.3)
     return _save(figure, stem)
 
 
+def _bounds(peak: Peak, intensities: Sequence[float]) -> tuple[list[float], list[float]]:
+    """Return the roofline: operations a byte from below to above all points and the ridge, and TFLOP/s at each."""
+    ridge = peak.flops / peak.bandwidth
+    places = [min(*intensities, ridge) / 2, ridge, 2 * max(*intensities, ridge)]
+    return places, [min(place * peak.bandwidth, peak.flops) / 1e12 for place in places]
+
+
 def _title(peak: Peak) -> str:
-    return f"{peak.device}: bounds of the fastest number format and of memory"
+    return f"{peak.device}: bounds of the fastest\nnumber format and of memory"
 
 
 def _of_cases(cases: Mapping[str, Any]) -> Iterator[tuple[str, float, float]]:

@@ -12,6 +12,7 @@ from tilegate import cli, files
 from tilegate.evidence import figures, upstream
 from tilegate.evidence.upstream import Material
 from tilegate.judging.judge import judge
+from tilegate.judging.roofline import peak_of
 
 ROOT = Path(__file__).parents[3]
 SAMPLES = ROOT / "docs" / "examples" / "h200-gate" / "samples.json"
@@ -226,6 +227,16 @@ def test_a_roofline_needs_a_chip_whose_peaks_are_known(tmp_path):
     assert [file.suffix for file in figures.roofline(known, tmp_path / "roofline")] == [".svg", ".png"]
     assert figures.roofline({**known, "environment": {"device": {"name": "NVIDIA B200"}}}, tmp_path / "x") == []
     assert figures.roofline({**known, "cases": {"a": {"head_seconds": 1e-3}}}, tmp_path / "x") == []
+
+
+@pytest.mark.parametrize("intensities", [[2000.0], [1.0], [1.0, 2000.0]])
+def test_the_roofline_rises_to_the_ridge_and_spans_all_points(intensities):
+    peak = peak_of({"device": {"name": "NVIDIA H200"}})
+    assert peak is not None
+    places, rates = figures._bounds(peak, intensities)
+    assert places == sorted(places)
+    assert places[0] < min(intensities) <= max(intensities) < places[-1]
+    assert rates[0] < rates[1] == rates[2] == pytest.approx(peak.flops / 1e12)
 
 
 def test_a_profile_has_a_point_for_each_side():
