@@ -139,7 +139,12 @@ def _verdict(folder: Path) -> Verdict:
 def _profile(folders: Sequence[Path]) -> Mapping[str, Any] | None:
     if len(folders) > 2:
         raise UsageError("--profile takes one folder, or two: the base's and the head's")
-    found = [_needed(folder, "profile.json", "case", "environment", "head") for folder in folders]
+    found = [_needed(folder, "profile.json") for folder in folders]
+    for folder, document in zip(folders, found, strict=True):
+        try:
+            files.check(document, "profile-1.json")
+        except UsageError as error:
+            raise UsageError(f"{folder}: {error}") from None
     if len(found) < 2:
         return found[0] if found else None
     base, head = found

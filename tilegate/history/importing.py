@@ -182,6 +182,7 @@ def from_file(path: Path) -> Iterator[Record]:
     ):
         yield from from_survey(document)
     elif isinstance(document, dict) and str(document.get("schema", "")).startswith("tilegate-profile/"):
+        files.check(document, "profile-1.json")
         yield from from_profile(document)
     elif isinstance(document, dict) and {"commit_hash", "result_columns", "results"} <= document.keys():
         yield from from_asv(document)
@@ -228,45 +229,42 @@ def from_profile(document: Mapping[str, Any]) -> Iterator[Record]:
     """Yield what `tilegate profile` read of a case's counters at each revision, and what the emulator counted beside them.
 
     Raises:
-        UsageError: it is of files that are in no commit, or is not whole.
+        UsageError: it is of files that are in no commit.
     """
-    try:
-        case, chip = document["case"], document["environment"]["device"]["arch"]
-        sides = [document[role] for role in SIDES if role in document]
-        if not sides or any(side["revision"]["commit"] is None for side in sides):
-            raise UsageError(
-                "these counters are of the files as they were, not of a commit; tilegate profile --rev names one"
-            )
-        for side in sides:
-            several = len(side["kernels"]) > 1
-            counters = {
-                (f"{kernel['kernel']}: {name}" if several else name)[:200]: float(term["value"])
-                for kernel in side["kernels"]
-                for name, term in kernel["terms"].items()
-                if term["value"] is not None
-            }
-            counted = side.get("emulated")
-            found: tuple[tuple[Literal["counters", "emulator"], dict[str, float], str], ...] = (
-                ("counters", counters, str(side["tool"])[:500]),
-                (
-                    "emulator",
-                    dict(counted["total"]) if isinstance(counted, dict) else {},
-                    "as tilegate profile found it",
-                ),
-            )
-            for source, numbers, toolchain in found:
-                if numbers:
-                    yield Figures(
-                        kind="figures",
-                        commit=side["revision"]["commit"],
-                        chip=chip,
-                        source=source,
-                        toolchain=toolchain,
-                        created=str(document.get("created") or "unknown"),
-                        cases={case: numbers},
-                    )
-    except (KeyError, TypeError, AttributeError, ValueError) as error:
-        raise UsageError(f"this JSON of `tilegate profile` is not whole: {error!r}") from None
+    case, chip = document["case"], document["environment"]["device"]["arch"]
+    sides = [document[role] for role in SIDES if role in document]
+    if not sides or any(side["revision"]["commit"] is None for side in sides):
+        raise UsageError(
+            "these counters are of the files as they were, not of a commit; tilegate profile --rev names one"
+        )
+    for side in sides:
+        several = len(side["kernels"]) > 1
+        counters = {
+            (f"{kernel['kernel']}: {name}" if several else name)[:200]: float(term["value"])
+            for kernel in side["kernels"]
+            for name, term in kernel["terms"].items()
+            if term["value"] is not None
+        }
+        counted = side.get("emulated")
+        found: tuple[tuple[Literal["counters", "emulator"], dict[str, float], str], ...] = (
+            ("counters", counters, str(side["tool"])[:500]),
+            (
+                "emulator",
+                dict(counted["total"]) if isinstance(counted, dict) else {},
+                "as tilegate profile found it",
+            ),
+        )
+        for source, numbers, toolchain in found:
+            if numbers:
+                yield Figures(
+                    kind="figures",
+                    commit=side["revision"]["commit"],
+                    chip=chip,
+                    source=source,
+                    toolchain=toolchain,
+                    created=str(document.get("created") or "unknown"),
+                    cases={case: numbers},
+                )
 
 
 def _isa_numbers(kernel: Mapping[str, Any]) -> dict[str, float]:

@@ -100,6 +100,7 @@ def test_a_slower_kernel_fails_and_the_comment_shows_it(github, project):
     assert "+9.9 %" in comment(github)
     base = project.git("rev-parse", "main")
     assert f"tilegate gate --base {base[:12]} --head {head[:12]}" in comment(github)  # how to see it at home
+    assert f'" --base {base} --rev {head}\n' in comment(github).partition('tilegate repro "')[2]
 
 
 @pytest.mark.parametrize(

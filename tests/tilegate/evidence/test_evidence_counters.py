@@ -14,7 +14,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tilegate import emulator
+from tilegate import emulator, files
 from tilegate.commands import profile as command
 from tilegate.evidence import counters, emulated, profile_table, profiling
 from tilegate.history import importing
@@ -292,7 +292,9 @@ def amd_profile(matrix, barriers, emulator=True):
 def document(**sides):
     environment = {"device": {"name": "AMD Instinct MI300X", "arch": "gfx942"}}
     about = {"schema": command.SCHEMA, "created": "2026-01-01", "case": "m.A.latency_x(1)", "target": "hip"}
-    return {**about, "environment": environment, **sides}
+    made = {**about, "environment": {**environment, "versions": {}}, **sides}
+    files.check(made, "profile-1.json")
+    return made
 
 
 def test_compiled_code_emulator_and_roofline_stand_beside_the_counters(capsys):
@@ -335,5 +337,12 @@ def test_a_history_takes_counters_and_counts(tmp_path):
     del made["base"]["kernels"]
     made["head"]["revision"]["commit"] = "a" * 40
     (tmp_path / "profile.json").write_text(json.dumps(made))
-    with pytest.raises(profiling.UsageError, match="not whole"):
+    with pytest.raises(profiling.UsageError, match="'kernels' is a required property"):
         list(importing.from_file(tmp_path / "profile.json"))
+
+
+@pytest.mark.parametrize(
+    "folder", sorted((ROOT / "docs/examples/h200-field").glob("profile-*")), ids=lambda path: path.name
+)
+def test_the_stored_profiles_fit_their_schema(folder):
+    files.check(files.load_json(folder / "profile.json"), "profile-1.json")
