@@ -15,7 +15,7 @@ from rich.table import Table
 
 from tilegate.commands.history_common import EXIT_DONE, EXIT_NOTHING, EXIT_REGRESSED, name_broken, sha
 from tilegate.files import UsageError
-from tilegate.history import detect, exporting, inbox, update
+from tilegate.history import asv_results, detect, exporting, inbox, update
 from tilegate.history.network import Contrast, interval
 from tilegate.history.store import Store
 from tilegate.history.view import Case, History
@@ -222,10 +222,15 @@ def _entry_to_json(history: History, entry: inbox.Entry) -> dict[str, object]:
 def export(args: argparse.Namespace, store: Store) -> int:
     """Carry out `export`; return the exit code."""
     format = args.format or args.out.suffix.lstrip(".").lower()
-    if format not in exporting.FORMATS:
-        raise UsageError(f"{args.out} does not end in .csv, .json or .parquet; --format says which of them it is to be")
+    if format not in (*exporting.FORMATS, "asv"):
+        raise UsageError(
+            f"{args.out} does not end in .csv, .json or .parquet; --format says which of them it is to be, or asv"
+        )
     history = update.load(store)
     name_broken(history)
+    if format == "asv":
+        print(f"{asv_results.write(history, args.out)} result files of asv in {args.out} are new or changed")
+        return EXIT_DONE
     written = exporting.write(history, args.out, args.table, format)
     print(f"{written} rows of {args.table} are in {args.out}")
     return EXIT_DONE

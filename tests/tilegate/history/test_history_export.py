@@ -54,6 +54,16 @@ def test_the_same_rows_in_every_format(store, tmp_path):
         assert list(as_json[0]) == list(exporting.COLUMNS[table])
 
 
+def test_asvs_results_are_written_where_one_asks_for_them(store, tmp_path, capsys):
+    store.add({"kind": "environment", "fingerprint": "e1", "described": {"machine": {"cpu": "c"}}})
+    for changed in (5, 0):  # the commits with a level, the machine, the benchmarks
+        exported(store, tmp_path / "results", "--format", "asv")
+        assert f"{changed} result files of asv in {tmp_path / 'results'} are new or changed" in capsys.readouterr().out
+    assert (tmp_path / "results" / "benchmarks.json").is_file()
+    assert cli.main(["history", "export", str(tmp_path / "t.xls"), "--store", str(store.folder)]) == 2
+    assert "--format says which" in capsys.readouterr().err
+
+
 def test_what_is_known_and_what_is_not(store, tmp_path):
     rows = json.loads(exported(store, tmp_path / "t.json").read_text())
     assert [row["ratio"] for row in rows] == [1.0, 1.0, pytest.approx(math.exp(0.03)), None]
