@@ -20,7 +20,7 @@ from tilegate.history.bisecting import CannotMeasureError, OutOfTimeError, Resul
 from tilegate.history.network import Contrast
 from tilegate.history.records import Commit
 from tilegate.history.store import Store
-from tilegate.history.view import SUITE, Segment, version_of
+from tilegate.history.view import Segment, concerns, version_of
 from tilegate.progress import Reporter
 from tilegate.protocol import TARGETS, TIERS
 from tilegate.schemas.samples import Tier
@@ -150,7 +150,7 @@ def _search(
         if entry is not None and entry["method"] == method:
             return version_of(entry["identity"], method), ""
         why = "it is measured in another way there" if entry is not None else "the case does not exist there"
-        return None, found["failed"].get(case) or found["failed"].get(SUITE) or why
+        return None, next((reason for failed, reason in found["failed"].items() if concerns(failed, case)), why)
 
     def free(place: int) -> str | None:
         return version(place)[0] if surveyor.shared(shas[place]) else None

@@ -12,6 +12,7 @@ from tilegate import invocation
 from tilegate.commands.history_common import EXIT_DONE, author, name_broken, now, sha
 from tilegate.files import UsageError
 from tilegate.history import asv_results, inbox, update
+from tilegate.history.bisecting import OutOfTimeError
 from tilegate.history.store import Store
 from tilegate.history.view import Case, History
 from tilegate.progress import Reporter
@@ -52,6 +53,8 @@ def update_(args: argparse.Namespace, store: Store) -> int:
                     again = update.attempt(history, one)
                     got = update.measure(store, base, head, where, minutes=left, attempt=again)
                     reporter.note(f"  {got} comparisons")
+                except OutOfTimeError:
+                    reporter.note("  out of time before anything was measured")
                 except UsageError as error:
                     reporter.note(f"  could not be measured: {error}")
                 history = update.load(store)

@@ -15,6 +15,7 @@ from tilegate import tools
 from tilegate.config import load_config
 from tilegate.files import UsageError, load_samples
 from tilegate.history import branch, importing
+from tilegate.history.bisecting import OutOfTimeError
 from tilegate.history.network import next_edge
 from tilegate.history.records import Commit, Versions, resolved
 from tilegate.history.store import Store
@@ -262,6 +263,7 @@ def measure(
 
     Raises:
         UsageError: the gate refused; its message is part of this one.
+        OutOfTimeError: it had no time left to say anything.
         KeyboardInterrupt: interrupted.
     """
     out = store.folder / "runs" / (f"{base[:12]}-{head[:12]}" + (f"-{attempt}" if attempt else ""))
@@ -276,9 +278,11 @@ def measure(
     samples = out / "samples.json"
     if done.returncode == 2 or not samples.is_file():
         raise UsageError(f"{base[:12]} against {head[:12]}: {_last_line(done)}")
-    return sum(
-        store.add(record) and record["kind"] == "comparison" for record in importing.from_samples(load_samples(samples))
-    )
+    found = load_samples(samples)
+    got = sum(store.add(record) and record["kind"] == "comparison" for record in importing.from_samples(found))
+    if not got and any("stopped" in case for case in found["cases"].values()):
+        raise OutOfTimeError
+    return got
 
 
 def compile_missing(store: Store, surveyor: Surveyor, chips: str, *, until: float) -> None:

@@ -300,12 +300,16 @@ def _lines(
                 versions[number] = version
     for number, found in surveyed.items():
         for record in found:
-            for failed, reason in record["failed"].items():  # a case, a module of the suite, or all of it
-                case, within = _name(failed, renamed), f"{failed}."
+            for failed, reason in record["failed"].items():
                 for (name, _), line in lines.items():
-                    if failed == SUITE or (line.versions[number] is None and (name == case or name.startswith(within))):
+                    if failed == SUITE or (line.versions[number] is None and concerns(_name(failed, renamed), name)):
                         line.failed[number] = reason
     return lines
+
+
+def concerns(failed: str, case: str) -> bool:
+    """Whether what failed (a case, a module of the suite, or all of it) leaves a case without a version."""
+    return failed in (SUITE, case) or case.startswith(f"{failed}.")
 
 
 def _figures(

@@ -3,15 +3,18 @@
 import itertools
 import json
 import math
+import subprocess
+from pathlib import Path
 
 import numpy as np
 import pytest
 from history_records import CASE, comparison
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
+from sample_builder import case, document
 
 from tilegate import cli
-from tilegate.history import bisecting
+from tilegate.history import bisecting, update
 from tilegate.history.bisecting import CannotMeasureError, OutOfTimeError, Search, decide
 from tilegate.history.network import Edge, solve
 from tilegate.history.store import Store
@@ -278,3 +281,20 @@ def test_a_branch_is_bisected(toy, bisect):
     status, shown = bisect("--good", "good", "--bad", "HEAD", "-b", "sums.Step.latency_step('first')")
     assert status == 4
     assert "the same code" in shown.out
+
+
+def test_a_gate_that_had_no_time_is_out_of_time_and_says_nothing_of_the_case(toy, bisect, monkeypatch):
+    grown(toy)
+    cut = {TOTAL: {**case(screen=False), "stopped": "budget"}}
+
+    def gate(command):
+        out = Path(command[command.index("--out") + 1])
+        out.mkdir(parents=True)
+        (out / "samples.json").write_text(json.dumps(document(cut)))
+        return subprocess.CompletedProcess(command, 4, "", "")
+
+    monkeypatch.setattr(update, "_tilegate", gate)
+    status, shown = bisect("--good", "good", "--bad", "HEAD", "-b", TOTAL)
+    assert status == 4
+    assert "not found: out of time" in shown.out
+    assert "to continue: " in shown.out
