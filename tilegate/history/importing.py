@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from tilegate import files
-from tilegate.config import from_dict
+from tilegate.config import GateConfig, from_dict
 from tilegate.files import UsageError
 from tilegate.history.records import Comparison, Environment, Figures, Observation, Record, Run
 from tilegate.history.view import version_of
@@ -103,6 +103,8 @@ def from_samples(samples: Samples) -> Iterator[Record]:
         )
         if math.isfinite(evidence.bias):
             record["bias"] = evidence.bias
+        if own.tolerated != GateConfig.tolerated:
+            record["tolerated"] = own.tolerated
         if disturbed := sum(m.disturbed.values()):
             record["disturbed"] = disturbed
         numbers = [_numbers(case[side]["resources"]) for side in SIDES]

@@ -15,10 +15,10 @@ from dataclasses import dataclass, replace
 
 from tilegate.history.network import Contrast
 from tilegate.history.records import Event
-from tilegate.history.view import Case, EdgeView, History, day_of
+from tilegate.history.view import TOLERATED, Case, EdgeView, History, day_of
 
-SMALLEST = 0.01
-"""Slowdowns below 1 % are no entry of their own: docs/gate.md tolerates as much. Creep counts from as much, too."""
+SMALLEST = TOLERATED
+"""Slowdowns below 1 % are no entry of their own, nor those that the suite tolerates of a case. Creep counts from as much, too."""
 
 
 @dataclass(frozen=True)
@@ -99,7 +99,7 @@ def _steps(case: Case) -> list[tuple[int, int, Affected, str]]:
     ]
     for before, after in changes:
         contrast = case.contrast(before, after)
-        if contrast is not None and contrast.low > 0 and contrast.estimate >= SMALLEST:
+        if contrast is not None and contrast.low > 0 and contrast.estimate >= case.tolerated:
             # Cases of one kernel that change at the same commit share an entry: they have one cause.
             steps.append(
                 (before, after, Affected(case.id, contrast, _edge(case, before, after)), f"{case.benchmark}@{after}")
@@ -134,7 +134,7 @@ def _recovered(case: Case, good: int) -> bool:
     """Whether the newest known version is certainly not slower by as much as makes an entry."""
     known = _known(case)
     contrast = case.contrast(good, known[-1]) if known else None
-    return contrast is not None and contrast.high < SMALLEST
+    return contrast is not None and contrast.high < case.tolerated
 
 
 def _creeps(history: History, stepped: set[str], today: datetime.date | None) -> list[Entry]:
@@ -148,7 +148,7 @@ def _creeps(history: History, stepped: set[str], today: datetime.date | None) ->
         if case.id in stepped or not known or case.versions[release] is None:
             continue
         contrast = case.contrast(release, known[-1])
-        if contrast is not None and contrast.low > 0 and contrast.estimate >= SMALLEST:
+        if contrast is not None and contrast.low > 0 and contrast.estimate >= case.tolerated:
             groups.setdefault(case.benchmark, []).append((known[-1], Affected(case.id, contrast, None)))
     made = []
     for benchmark, items in groups.items():

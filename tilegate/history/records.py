@@ -94,7 +94,7 @@ class Comparison(TypedDict):
     `log_ratio` is ln(head seconds / base seconds), `error` its standard error with the replicates' bias, `freedom` its degrees
     of freedom (None: many). `card` tells cards of one model apart without naming them. `bias`: standard deviation between
     replicates, in log ratio. `disturbed`: pairs that do not count. `figures`: of "base" and "head", what the suite says of the
-    compiled code where the two differ.
+    compiled code where the two differ. `tolerated`: the slowdown that the suite tolerates of this case, where it is not the usual 1 %.
     """
 
     kind: Literal["comparison"]
@@ -119,6 +119,7 @@ class Comparison(TypedDict):
     disturbed: NotRequired[int]
     figures: NotRequired[dict[str, dict[str, float]]]
     cause: NotRequired[list[str]]
+    tolerated: NotRequired[float]
 
 
 class Observation(TypedDict):
@@ -267,6 +268,10 @@ def _maybe_finite(value: object) -> bool:
     return value is None or _finite(value)
 
 
+def _share(value: object) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool) and 0 <= value < 1
+
+
 def _duration(value: object) -> bool:
     return isinstance(value, int | float) and not isinstance(value, bool) and 0 <= value < 1e9
 
@@ -305,6 +310,7 @@ _OPTIONAL: Mapping[str, Callable[[object], bool]] = {
     "bias": _maybe_finite,
     "disturbed": _count,
     "figures": _numbers_of,
+    "tolerated": _share,
 }
 
 _FIELDS: Mapping[str, Mapping[str, Callable[[object], bool]]] = {

@@ -21,6 +21,8 @@ from tilegate.history.records import Comparison, Event, Figures, Observation, Re
 from tilegate.history.store import Broken
 
 SUITE = "(suite)"
+TOLERATED = 0.01
+"""Slowdowns below 1 % are no regression unless a suite says otherwise: docs/gate.md."""
 """Stands for every case, where a commit's suite or package does not load at all."""
 
 
@@ -109,6 +111,13 @@ class Case:
     def benchmark(self) -> str:
         """The benchmark's name, without parameters."""
         return self.id.partition("(")[0]
+
+    @property
+    def tolerated(self) -> float:
+        """The slowdown, as log ratio, that is no regression: what the newest comparison was judged by."""
+        edges = self.segments[0].edges if self.segments else ()
+        newest = max((edge.record for edge in edges), key=lambda record: record["created"], default=None)
+        return TOLERATED if newest is None else math.log1p(newest.get("tolerated", TOLERATED))
 
     def contrast(self, base: int, head: int) -> Contrast | None:
         """Return how much slower the commit at `head` is than that at `base`; None if nothing says."""

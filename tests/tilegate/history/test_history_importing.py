@@ -46,6 +46,17 @@ def test_a_gate_says_how_fit_its_machine_was(recorded):
     assert [each["run"] for each in history.runs] == [run["run"]]
 
 
+def test_a_comparison_keeps_what_the_suite_tolerates_of_its_case(recorded):
+    assert not any("tolerated" in record for record in of_kind(recorded, "comparison"))
+    document = files.load_samples(ROOT / "docs" / "examples" / "h200-gate" / "samples.json")
+    document["config"]["overrides"] = [{"cases": "*", "promise": 0.09, "tolerated": 0.03}]
+    found = of_kind(importing.from_samples(document), "comparison")
+    assert found
+    assert {records.parse(records.text_of(record))["tolerated"] for record in found} == {0.03}
+    with pytest.raises(records.BrokenRecordError):
+        records.parse(records.text_of({**found[0], "tolerated": "much"}))
+
+
 def test_controls_that_scatter_are_seen(recorded):
     """Controls that are off by twice their errors: the factor says it. So it is no constant."""
     (run,) = of_kind(recorded, "run")

@@ -27,6 +27,17 @@ def test_no_entry_for_noise_for_gains_and_for_what_is_tolerated():
         assert entries(view(found)) == []
 
 
+def test_what_a_suite_tolerates_of_a_case_is_no_entry_and_no_creep():
+    line = [*LINE, event("release", "v1", to="a" * 8), code("a", "x"), code("b", "y")]
+    noisy = {**comparison("x", "y", 0.025), "tolerated": 0.03}
+    assert entries(view([*line, noisy])) == []
+    (entry,) = entries(view([*line, {**noisy, "log_ratio": 0.04}]))
+    assert entry.kind == "step"
+    # What it was judged by last counts.
+    (entry,) = entries(view([*line, noisy, comparison("x", "y", 0.025, created="2026-01-03")]))
+    assert entry.worst.estimate == pytest.approx(0.025)
+
+
 def test_the_id_stays_when_the_range_narrows_and_cases_join():
     other = CASE.replace("'a'", "'b'")
     first = [*LINE, code("a", "x"), code("d", "y"), comparison("x", "y", 0.03)]
