@@ -106,7 +106,7 @@ STORED = {
         *("--title", "Choose the tile by the problem instead of one for all"),
     ],
     f"{GATE}/release": [
-        *("release", "--gate", GATE, "--base", "18c2009", "--head", "3e083fe"),
+        *("release", "--gate", GATE, "--isa", f"{GATE}/isa", "--base", "18c2009", "--head", "3e083fe"),
         *("--title", "What going back from 18c2009 to 3e083fe costs (H200, smoke tier, four cases)"),
     ],
 }
