@@ -111,7 +111,7 @@ def run(
     if refused is not None:
         return Run(False, (refused,), (), None, 0.0)
     request = [
-        f"lds {_LDS_BYTES[program.arch]}",
+        f"lds {_LDS_BYTES[program.arch]} {64 if program.arch == 'gfx950' else 32}",
         f"flushes {int(program.arch == 'gfx90a')}",
         f"rounding {ROUNDINGS.index(rounding)}",
         "grid {} {} {}".format(*dimensions[0]),

@@ -47,6 +47,30 @@ def test_lds_cycles_of_contiguous_rows(type: str, bytes_: int, ideal: int) -> No
     assert found.total.lds_cycles_ideal == found.total.lds_cycles_modelled == ideal
 
 
+# Row t % 16, chunk t / 16 of an operand of a matrix instruction; cycles by AMD's groups and, for gfx950, by HipKittens'.
+@pytest.mark.parametrize(
+    ("type", "chunk", "gfx942", "gfx950"),
+    [
+        ("uint4", "t", 8, 4),
+        ("uint4", "t % 16 * 8 + t / 16", 32, 16),
+        ("uint4", "t % 16 * 8 + (t / 16 ^ t % 16 & 7)", 8, 4),
+        ("uint4", "t % 16 * 4 + (t / 16 ^ t % 16 / 2 & 3)", 8, 4),
+        ("uint4", "t % 16 * 4 + (t / 16 ^ t % 16 & 3)", 8, 8),
+        ("uint4", "t % 16 * 5 + t / 16", 16, 8),
+        ("uint2", "t", 4, 2),
+        ("uint2", "t % 16 * 8 + t / 16", 32, 8),
+        ("uint2", "t % 16 * 9 + t / 16", 4, 4),
+    ],
+)
+def test_groups_of_lanes_of_wide_lds_reads(type: str, chunk: str, gfx942: int, gfx950: int) -> None:
+    fill = "for (int i = t; i < 1024; i += 64) lds[i] = i;\n  __syncthreads();"
+    body = f"  {fill}\n  {type} v = (({type}*)lds)[{chunk}];  // read\n  out[t] = v.x;"
+    for arch, cycles in (("gfx942", gfx942), ("gfx950", gfx950)):
+        found = counts(body, shared=4096, arch=arch)
+        (line,) = [x for x in found.lines if x.counts.lds_reads]
+        assert (line.counts.lds_reads, line.counts.lds_cycles_modelled) == (1, cycles)
+
+
 @pytest.mark.parametrize(("index", "lines"), [("t", 2), ("t * 2", 4), ("t * 32", 64), ("0", 1)])
 def test_lines_of_global_memory(index: str, lines: int) -> None:
     found = counts(f"  out[64 * 32 + t] = (out[{index}] & 1) + 5;").total

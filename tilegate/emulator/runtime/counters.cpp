@@ -1,7 +1,6 @@
 // Models, with their assumptions (docs/emulator.md):
 //  - An instruction of a wave is the n-th access that its lanes made from one place since their last common operation.
-//  - LDS: 32 banks of 4 bytes. Lanes are served in groups, in order: 2 of 32 for up to 4 bytes, 4 of 16 for 8, 8 of 8 for 16.
-//    A group takes as many cycles as the fullest bank has different words to serve.
+//  - LDS: banks.cpp.
 //  - Global memory: lines of 128 bytes. Least possible: the bytes of the instruction, packed.
 //  - Workgroup n runs on XCD n mod 8; each line counts once for each XCD that reads it.
 #include "counters.h"
@@ -10,10 +9,11 @@
 #include <unordered_map>
 #include <unordered_set>
 
+#include "banks.h"
 #include "memory.h"
 
 namespace {
-constexpr int kXcds = 8, kLine = 128, kBanks = 32;
+constexpr int kXcds = 8, kLine = 128;
 
 struct Place {
   uint64_t loads, stores, lanes, bytes, ideal, modelled, lines, least, matrices, exchanges, barriers, atomics;
@@ -24,34 +24,6 @@ struct Place {
 std::unordered_map<Site, Place> places;
 std::unordered_set<uint64_t> lines_of_xcd[kXcds];
 uint64_t requested_of_xcd[kXcds];
-
-int groups_of(int bytes) { return bytes <= 4 ? 2 : bytes == 8 ? 4 : 8; }
-
-// Cycles of one LDS instruction; `ideal` without conflicts.
-uint32_t lds_cycles(const Access *const *lanes, uint64_t mask, int bytes, uint32_t &ideal, uint32_t &worst) {
-  const int groups = groups_of(bytes), width = kWave / groups;
-  uint32_t cycles = 0;
-  for (int group = 0; group < groups; ++group) {
-    const uint64_t members = mask & (((1ull << width) - 1) << (group * width));
-    if (members == 0) continue;
-    ++ideal;
-    uint64_t words[kBanks][kWave];
-    uint8_t count[kBanks] = {};
-    uint32_t fullest = 1;
-    for (uint64_t rest = members; rest; rest &= rest - 1) {
-      const Access &access = *lanes[__builtin_ctzll(rest)];
-      for (uint64_t word = access.address / 4; word <= (access.address + static_cast<uint64_t>(bytes) - 1) / 4; ++word) {
-        const int bank = static_cast<int>(word % kBanks);
-        if (std::find(words[bank], words[bank] + count[bank], word) != words[bank] + count[bank]) continue;
-        words[bank][count[bank]++] = word;
-        fullest = std::max<uint32_t>(fullest, count[bank]);
-      }
-    }
-    cycles += fullest;
-    worst = std::max(worst, fullest);
-  }
-  return cycles;
-}
 
 void account(const Access *const *lanes, uint64_t mask) {
   const Access &first = *lanes[__builtin_ctzll(mask)];
@@ -64,7 +36,7 @@ void account(const Access *const *lanes, uint64_t mask) {
   place.bytes += count * first.bytes;
   if (first.space == Space::Lds) {
     uint32_t ideal = 0;
-    place.modelled += lds_cycles(lanes, mask, first.bytes, ideal, place.worst);
+    place.modelled += lds_cycles(lanes, mask, ideal, place.worst);
     place.ideal += ideal;
     return;
   }

@@ -89,6 +89,7 @@ struct Launch {
   size_t lds_bytes;
   char *static_lds;
   size_t static_lds_bytes;
+  int lds_banks;     // of the chip
   size_t lds_limit;  // what a workgroup of the chip can have
   uint64_t code_begin, code_end;  // the kernel's library
   void (*kernel)(void **);

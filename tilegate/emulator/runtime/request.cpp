@@ -56,7 +56,7 @@ Request read_request(int request, int memory) {
     } else if (word == "limits") {
       text >> wanted.seconds >> wanted.memory_bytes;
     } else if (word == "lds") {
-      text >> launch.lds_limit;
+      text >> launch.lds_limit >> launch.lds_banks;
     } else if (word == "processes") {
       text >> wanted.processes;
     } else if (word == "scalar") {
