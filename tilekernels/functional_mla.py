@@ -6,10 +6,18 @@ import functools
 import math
 from typing import TYPE_CHECKING
 
-from tilekernels.functional import _dtype, _ready, _scale, _shape, on_device
-from tilekernels.functional_decode import _as_pages, _check_dense, _check_options, _check_table, _lengths, _rows
+from tilekernels.arguments import (
+    check_beside,
+    check_dtype,
+    check_memory,
+    dtype_of,
+    on_device,
+    ready,
+    scale_of,
+    shape_of,
+)
 from tilekernels.mla import LATENT_DIM, ROPE_DIM, MlaProblem, mla_kernel
-from tilekernels.policy import DTYPES_OF
+from tilekernels.paged import as_pages, check_cache, check_options, check_table, lengths_of, rows_of
 
 if TYPE_CHECKING:
     import torch
@@ -63,7 +71,7 @@ def mla_decode(
     """
     import torch  # noqa: PLC0415 - `import tilekernels` stays light
 
-    _check_options(causal, return_softmax_lse, policy, num_splits)
+    check_options(causal, return_softmax_lse, policy, num_splits)
     kv_cache = _check(q, kv_cache, block_table)
     if torch.is_grad_enabled():
         for name, tensor in (("q", q), ("kv_cache", kv_cache)):
@@ -71,10 +79,10 @@ def mla_decode(
                 raise NotImplementedError(
                     f"mla_decode has no gradient, and {name} requires grad: call it under torch.no_grad()"
                 )
-    scale = _scale(softmax_scale, WIDTH)
+    scale = scale_of(softmax_scale, WIDTH)
     if block_table is None:
-        (kv_cache,), block_table = _as_pages({"kv_cache": kv_cache})
-    lengths = _lengths(cache_seqlens, q, block_table.shape[1] * kv_cache.shape[1])
+        (kv_cache,), block_table = as_pages({"kv_cache": kv_cache})
+    lengths = lengths_of(cache_seqlens, q, block_table.shape[1] * kv_cache.shape[1])
     if torch.compiler.is_compiling():
         from tilekernels.operators_decode import mla  # noqa: PLC0415 - costs a call that others need not pay
 
@@ -97,13 +105,11 @@ def run_mla(  # noqa: PLR0917 - the operator's own argument list
     """Output and LSE of `mla_decode`, of a paged cache of four dimensions and arguments that are checked."""
     import torch  # noqa: PLC0415
 
-    for name, tensor in (("q", q), ("kv_cache", kv_cache), ("block_table", block_table)):
-        if type(tensor).__torch_dispatch__ is not torch.Tensor.__torch_dispatch__:
-            raise TypeError(f"{name} must be a tensor with memory of its own, got {type(tensor).__name__}")
+    check_memory(q=q, kv_cache=kv_cache, block_table=block_table)
     batch, seqlen_q, heads, _ = q.shape
     page_size = kv_cache.shape[1]
     capacity = block_table.shape[1] * page_size
-    problem = _known_problem(batch, heads, seqlen_q, capacity, page_size, _dtype(q))
+    problem = _known_problem(batch, heads, seqlen_q, capacity, page_size, dtype_of(q))
     out = torch.empty((batch, seqlen_q, heads, LATENT_DIM), dtype=q.dtype, device=q.device)
     lse = torch.empty((batch, heads, seqlen_q), dtype=torch.float32, device=q.device)
     if batch * seqlen_q == 0:
@@ -115,8 +121,8 @@ def run_mla(  # noqa: PLR0917 - the operator's own argument list
     if splits > 1:
         parts = torch.empty((splits, *out.shape), dtype=torch.float32, device=q.device)
         parts_lse = torch.empty((splits, *lse.shape), dtype=torch.float32, device=q.device)
-    rows, stride = _rows("kv_cache", kv_cache)
-    tensors = (_ready(q), rows[:, 0], _ready(block_table), _ready(lengths), parts, parts_lse, out, lse)
+    rows, stride = rows_of("kv_cache", kv_cache)
+    tensors = (ready(q), rows[:, 0], ready(block_table), ready(lengths), parts, parts_lse, out, lse)
     with on_device(q.device):
         kernel.launch(*tensors, stride, page_size.bit_length() - 1, int(causal), softmax_scale)
     return out, lse
@@ -132,29 +138,20 @@ def _check(q: torch.Tensor, kv_cache: torch.Tensor, block_table: torch.Tensor | 
     if isinstance(kv_cache, torch.Tensor) and kv_cache.ndim == 3:
         kv_cache = kv_cache[:, :, None]
     for name, tensor in (("q", q), ("kv_cache", kv_cache)):
-        _check_dense(name, tensor)
-    if q.device.type not in ("cpu", "cuda"):
-        raise ValueError(f"q is on {q.device}, expected a CUDA, ROCm or CPU device")
-    if kv_cache.device != q.device:
-        raise ValueError(f"kv_cache is on {kv_cache.device}, expected q's device {q.device}")
-    if kv_cache.dtype != q.dtype:
-        raise TypeError(f"kv_cache has dtype {_dtype(kv_cache)}, expected q's dtype {_dtype(q)}")
-    kind = "cpu" if q.device.type == "cpu" else "hip" if torch.version.hip else "cuda"
-    if _dtype(q) not in DTYPES_OF[kind]:
-        raise TypeError(
-            f"q has dtype {_dtype(q)}, which is not supported on {q.device}; use {' or '.join(DTYPES_OF[kind])}"
-        )
+        check_cache(name, tensor)
+    check_beside(q, kv_cache=kv_cache)
+    check_dtype(q)
     if q.shape[3] != WIDTH or q.shape[2] == 0:
-        raise ValueError(f"q must have shape (batch, seqlen_q, heads, {WIDTH}), got {_shape(q)}")
+        raise ValueError(f"q must have shape (batch, seqlen_q, heads, {WIDTH}), got {shape_of(q)}")
     if kv_cache.shape[2:] != (1, WIDTH):
         raise ValueError(
-            f"kv_cache must have shape (num_blocks, page_size, 1, {WIDTH}) or that without the 1, got {_shape(kv_cache)}"
+            f"kv_cache must have shape (num_blocks, page_size, 1, {WIDTH}) or that without the 1, got {shape_of(kv_cache)}"
         )
     if block_table is not None:
-        _check_table("kv_cache", block_table, kv_cache, q)
+        check_table("kv_cache", block_table, kv_cache, q)
     elif kv_cache.shape[0] != q.shape[0]:
         raise ValueError(
             f"without block_table kv_cache must have shape ({q.shape[0]}, seqlen_cache, {WIDTH}) to go with q, "
-            f"got {_shape(kv_cache)}"
+            f"got {shape_of(kv_cache)}"
         )
     return kv_cache

@@ -11,8 +11,9 @@ from typing import Any
 
 import torch
 
+from tilekernels.arguments import on_device, ready, scale_of
 from tilekernels.backward import backward_kernel, fused_kernel, padded_rows
-from tilekernels.functional import _problem, _ready, _scale, on_device, run_forward
+from tilekernels.functional import problem_of, run_forward
 
 
 @torch.library.custom_op("tilekernels::attention_forward", mutates_args=())
@@ -64,15 +65,15 @@ def attention_backward(  # noqa: PLR0917 - an operator's arguments have an order
         q, k, v, causal, softmax_scale, policy, deterministic: what the forward operator was given.
         out, lse: what it returned.
     """
-    problem = _problem(q, k, v, causal)
-    scale = _scale(softmax_scale, problem.head_dim)
-    dq, dk, dv = _like(q), _like(k), _like(v)
+    problem = problem_of(q, k, v, causal)
+    scale = scale_of(softmax_scale, problem.head_dim)
+    dq, dk, dv = empty_like(q), empty_like(k), empty_like(v)
     if problem.tokens == 0 or problem.seqlen_k == 0:
         for x in (dq, dk, dv):
             x.zero_()
         return dq, dk, dv
     stats = lse.new_empty((problem.batch, 2, problem.heads, padded_rows(problem.seqlen_q)))
-    given = [_ready(x) for x in (q, k, v, out, grad, lse)]
+    given = [ready(x) for x in (q, k, v, out, grad, lse)]
     fused = None
     if not (deterministic or torch.are_deterministic_algorithms_enabled()):
         fused = fused_kernel(problem, q.device)
@@ -100,11 +101,11 @@ def _backward_shapes(  # noqa: PLR0917 - an operator's arguments have an order
     policy: str,
     deterministic: bool,
 ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-    return _like(q), _like(k), _like(v)
+    return empty_like(q), empty_like(k), empty_like(v)
 
 
-def _like(x: torch.Tensor) -> torch.Tensor:
-    """An empty contiguous tensor: what kernels write, however x lies in memory."""
+def empty_like(x: torch.Tensor) -> torch.Tensor:
+    """Return an empty contiguous tensor: what kernels write, however x lies in memory."""
     return torch.empty_like(x, memory_format=torch.contiguous_format)
 
 

@@ -6,9 +6,9 @@ from typing import Any
 
 import torch
 
-from tilekernels.functional import _ready, _scale, on_device
-from tilekernels.operators import _like
-from tilekernels.varlen import _problem, run_varlen
+from tilekernels.arguments import on_device, ready, scale_of
+from tilekernels.operators import empty_like
+from tilekernels.varlen import problem_of, run_varlen
 from tilekernels.varlen_backward import padded_total, varlen_backward_kernel
 
 
@@ -59,15 +59,15 @@ def attention_varlen_backward(  # noqa: PLR0917 - an operator's arguments have a
             operator was given.
         out, lse: what it returned.
     """
-    problem = _problem(q, k, v, cu_seqlens_q, cu_seqlens_k, max_seqlen_q, max_seqlen_k, causal)
-    scale = _scale(softmax_scale, problem.head_dim)
-    dq, dk, dv = _like(q), _like(k), _like(v)
+    problem = problem_of(q, k, v, cu_seqlens_q, cu_seqlens_k, max_seqlen_q, max_seqlen_k, causal)
+    scale = scale_of(softmax_scale, problem.head_dim)
+    dq, dk, dv = empty_like(q), empty_like(k), empty_like(v)
     if not (q.shape[0] and k.shape[0] and problem.sequences and max_seqlen_q and max_seqlen_k):
         for x in (dq, dk, dv):
             x.zero_()
         return dq, dk, dv
     stats = lse.new_empty((2, problem.heads, padded_total(problem.total_q, problem.sequences)))
-    given = [_ready(x) for x in (q, k, v, out, grad, lse, cu_seqlens_q, cu_seqlens_k)]
+    given = [ready(x) for x in (q, k, v, out, grad, lse, cu_seqlens_q, cu_seqlens_k)]
     kernel = varlen_backward_kernel(problem, policy, q.device)
     with on_device(q.device):
         kernel.launch(*given, stats, dq, dk, dv, max_seqlen_q, max_seqlen_k, scale, grad_lse)
@@ -83,7 +83,7 @@ def _backward_shapes(
     v: torch.Tensor,
     *_: Any,
 ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-    return _like(q), _like(k), _like(v)
+    return empty_like(q), empty_like(k), empty_like(v)
 
 
 def _keep(ctx: Any, inputs: tuple[Any, ...], output: tuple[torch.Tensor, torch.Tensor]) -> None:

@@ -7,7 +7,16 @@ import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from tilekernels.functional import _check_tensor, _dtype, _ready, _scale, _shape, check_dtype, on_device
+from tilekernels.arguments import (
+    check_beside,
+    check_dtype,
+    check_tensor,
+    dtype_of,
+    on_device,
+    ready,
+    scale_of,
+    shape_of,
+)
 from tilekernels.handle import Kernel, chip_at, resolve, shared
 from tilekernels.policy import choose_tiles
 from tilekernels.problem import MAX_BATCH, MAX_SEQLEN, AttentionProblem
@@ -177,7 +186,7 @@ def attention_varlen(  # noqa: PLR0917 - flash-attn's argument list
         from tilekernels.operators_varlen import attention_varlen as operator  # noqa: PLC0415 - see `attention`
 
         if not torch.compiler.is_compiling():  # the operator would wrap what it raises
-            _problem(*given)
+            problem_of(*given)
         out, lse = operator(*given, softmax_scale, policy)
     else:
         out, lse = run_varlen(*given, softmax_scale, policy)
@@ -199,8 +208,8 @@ def run_varlen(  # noqa: PLR0917 - the operator's own argument list
     """Output and LSE of `attention_varlen`. Arguments and errors are its own."""
     import torch  # noqa: PLC0415
 
-    problem = _problem(q, k, v, cu_seqlens_q, cu_seqlens_k, max_seqlen_q, max_seqlen_k, causal)
-    scale = _scale(softmax_scale, problem.head_dim)
+    problem = problem_of(q, k, v, cu_seqlens_q, cu_seqlens_k, max_seqlen_q, max_seqlen_k, causal)
+    scale = scale_of(softmax_scale, problem.head_dim)
     kernel = varlen_kernel(problem, policy, q.device)
     out = torch.empty(q.shape, dtype=q.dtype, device=q.device)
     lse = torch.empty((problem.heads, problem.total_q), dtype=torch.float32, device=q.device)
@@ -208,13 +217,13 @@ def run_varlen(  # noqa: PLR0917 - the operator's own argument list
         out.zero_()
         lse.fill_(-math.inf)
     elif problem.total_q and problem.sequences and problem.max_seqlen_q:
-        tensors = (_ready(q), _ready(k), _ready(v), _ready(cu_seqlens_q), _ready(cu_seqlens_k), out, lse)
+        tensors = (ready(q), ready(k), ready(v), ready(cu_seqlens_q), ready(cu_seqlens_k), out, lse)
         with on_device(q.device):
             kernel.launch(*tensors, problem.max_seqlen_q, scale)
     return out, lse
 
 
-def _problem(  # noqa: PLR0917 - the function's own arguments
+def problem_of(  # noqa: PLR0917 - the function's own arguments
     q: torch.Tensor,
     k: torch.Tensor,
     v: torch.Tensor,
@@ -224,21 +233,18 @@ def _problem(  # noqa: PLR0917 - the function's own arguments
     max_seqlen_k: int,
     causal: bool,
 ) -> VarlenProblem:
+    """Return what is asked for. Raises TypeError and ValueError as `attention_varlen`."""
     for name, tensor in (("q", q), ("k", k), ("v", v)):
-        _check_tensor(name, tensor, ("total", "heads", "head_dim"))
-    for name, tensor in (("k", k), ("v", v)):
-        if tensor.device != q.device:
-            raise ValueError(f"{name} is on {tensor.device}, expected q's device {q.device}")
-        if tensor.dtype != q.dtype:
-            raise TypeError(f"{name} has dtype {_dtype(tensor)}, expected q's dtype {_dtype(q)}")
+        check_tensor(name, tensor, ("total", "heads", "head_dim"))
+    check_beside(q, k=k, v=v)
     total_q, heads, head_dim = q.shape
     if k.shape[2] != head_dim or v.shape != k.shape:
         raise ValueError(
-            f"k and v must have one shape (total_k, kv_heads, {head_dim}) to go with q, got {_shape(k)} and {_shape(v)}"
+            f"k and v must have one shape (total_k, kv_heads, {head_dim}) to go with q, got {shape_of(k)} and {shape_of(v)}"
         )
     if heads == 0 or k.shape[1] == 0 or heads % k.shape[1]:
         raise ValueError(
-            f"k must have a number of heads that divides q's {heads} (grouped-query attention), got {_shape(k)}"
+            f"k must have a number of heads that divides q's {heads} (grouped-query attention), got {shape_of(k)}"
         )
     check_dtype(q)
     _check_bounds(q, cu_seqlens_q, cu_seqlens_k)
@@ -253,20 +259,22 @@ def _problem(  # noqa: PLR0917 - the function's own arguments
         _check_lengths("q", cu_seqlens_q, total_q, max_seqlen_q)
         _check_lengths("k", cu_seqlens_k, k.shape[0], max_seqlen_k)
     sequences = cu_seqlens_q.shape[0] - 1
-    return VarlenProblem(sequences, heads, k.shape[1], total_q, max_seqlen_q, max_seqlen_k, head_dim, _dtype(q), causal)
+    return VarlenProblem(
+        sequences, heads, k.shape[1], total_q, max_seqlen_q, max_seqlen_k, head_dim, dtype_of(q), causal
+    )
 
 
 def _check_bounds(q: torch.Tensor, cu_seqlens_q: torch.Tensor, cu_seqlens_k: torch.Tensor) -> None:
     for name, bounds in (("cu_seqlens_q", cu_seqlens_q), ("cu_seqlens_k", cu_seqlens_k)):
-        _check_tensor(name, bounds, ("sequences + 1",))
-        if _dtype(bounds) != "int32":
-            raise TypeError(f"{name} has dtype {_dtype(bounds)}, expected int32; call .int()")
+        check_tensor(name, bounds, ("sequences + 1",))
+        if dtype_of(bounds) != "int32":
+            raise TypeError(f"{name} has dtype {dtype_of(bounds)}, expected int32; call .int()")
         if bounds.device != q.device:
             raise ValueError(f"{name} is on {bounds.device}, expected q's device {q.device}")
         if bounds.shape != cu_seqlens_q.shape or not 1 <= bounds.shape[0] <= MAX_BATCH + 1:
             raise ValueError(
                 f"{name} must have shape (sequences + 1,), for q and k the same and at most {MAX_BATCH} sequences, "
-                f"got {_shape(cu_seqlens_q)} and {_shape(cu_seqlens_k)}"
+                f"got {shape_of(cu_seqlens_q)} and {shape_of(cu_seqlens_k)}"
             )
 
 
