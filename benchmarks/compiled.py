@@ -43,7 +43,7 @@ class Compiled:
     def setup_cache(self) -> dict[str, Metrics]:
         """Compile every kernel. Empty where there is no compiler for the chip: then there are no numbers, not failures."""
         found: dict[str, Metrics] = {}
-        for id in kernels.configurations(ARCH):
+        for id in kernels.configurations(ARCH) if tracked.can_compile(ARCH) else ():
             for part, artifact in zip(kernels.parts(id, ARCH), kernels.lower(id, ARCH), strict=True):
                 figures = tracked.compiled(artifact, ARCH)
                 if figures is not None:

@@ -26,7 +26,7 @@ if selection().tier != "smoke":
         def setup_cache(self) -> dict[str, Counts]:
             """Execute every kernel. Empty where there is no clang: then there are no numbers, not failures."""
             found = {}
-            for id in kernels.configurations(ARCH):
+            for id in kernels.configurations(ARCH) if tracked.can_execute() else ():
                 counts = tracked.executed(emulated, id, ARCH, kernels.lower(id, ARCH))
                 if counts is not None:
                     found[id] = counts

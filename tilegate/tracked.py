@@ -15,6 +15,28 @@ if TYPE_CHECKING:
     from tilegate.isa.figures import Figures
 
 
+def can_compile(arch: str) -> bool:
+    """Whether a compiler for the chip is here; without one there is nothing to generate kernels for."""
+    from tilegate.isa.toolchain import ToolchainError, find_toolchain  # noqa: PLC0415
+
+    try:
+        find_toolchain(arch)
+    except ToolchainError:
+        return False
+    return True
+
+
+def can_execute() -> bool:
+    """Whether the emulator's compiler is here."""
+    from tilegate.emulator import ToolchainMissing, toolchain  # noqa: PLC0415
+
+    try:
+        toolchain()
+    except ToolchainMissing:
+        return False
+    return True
+
+
 def compiled(artifact: Artifact, arch: str) -> Figures | None:
     """Return what the compiler made of a kernel (docs/isa.md), None where it cannot be compiled, whoever is to blame.
 

@@ -49,9 +49,12 @@ def test_counters_of_a_kernel_are_tracked(in_tier, monkeypatch):
         suite.setup({}, ID)
 
 
-def test_no_clang_means_no_numbers(monkeypatch):
+def test_no_clang_means_no_numbers(in_tier, monkeypatch):
     def missing():
         raise emulator.ToolchainMissing("no clang")
 
+    suite = in_tier("pr").Executed()
+    monkeypatch.setattr("tilegate.emulator.toolchain", missing)
     monkeypatch.setattr("tilegate.emulator.program.toolchain", missing)
+    assert suite.setup_cache() == {}
     assert tracked.executed(emulated, ID, executed.ARCH, kernels.lower(ID, executed.ARCH)) is None

@@ -68,4 +68,5 @@ def test_no_compiler_means_no_numbers(monkeypatch: pytest.MonkeyPatch) -> None:
         raise toolchain.ToolchainError(f"no compiler for {arch}")
 
     monkeypatch.setattr(toolchain, "find_toolchain", nothing)
+    monkeypatch.setattr(kernels, "lower", lambda id, arch: pytest.fail("generated for no compiler"))
     assert compiled.Compiled().setup_cache() == {}
