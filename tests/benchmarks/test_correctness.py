@@ -33,11 +33,19 @@ def _spelled(case: tuple[type[Launches], tuple[str, str]]) -> str:
     return " ".join([case[0].family.name, *case[1]])
 
 
+def _marked(case: tuple[type[Launches], tuple[str, str]]):
+    """On a CPU, where compiling takes most of the time, what is beyond the smoke tier is thorough."""
+    quick = DEVICE != "cpu" or any(work.id == case[1][0] and work.tier == "smoke" for work in case[0].family.workloads)
+    return pytest.param(case, id=_spelled(case), marks=() if quick else pytest.mark.thorough)
+
+
 @pytest.fixture(scope="module")
-def compiled() -> None:
-    """Compile in parallel what all cases need."""
+def compiled(request: pytest.FixtureRequest) -> None:
+    """Compile in parallel what the cases need that were selected."""
+    params = [getattr(item, "callspec", None) for item in request.session.items if item.path == request.path]
+    cases = [found.params["case"] for found in params if found is not None and "case" in found.params]
     for timed in suite_classes():
-        timed.precompile([case for other, case in CASES if other is timed])
+        timed.precompile([case for other, case in cases if other is timed])
 
 
 def _set_up(case: tuple[type[Launches], tuple[str, str]]) -> Launches:
@@ -51,7 +59,7 @@ def _launch(instance: Launches, case: tuple[type[Launches], tuple[str, str]]) ->
 
 
 @pytest.mark.usefixtures("compiled")
-@pytest.mark.parametrize("case", CASES, ids=_spelled)
+@pytest.mark.parametrize("case", map(_marked, CASES))
 def test_a_timed_kernel_is_right(case):
     instance = _set_up(case)
     instance.checked_scores = reference.CHECKED_SCORES
@@ -78,7 +86,7 @@ def test_the_check_notices_another_scale(monkeypatch, case):
 
 
 @pytest.mark.usefixtures("compiled")
-@pytest.mark.parametrize("case", ENDS, ids=_spelled)
+@pytest.mark.parametrize("case", map(_marked, ENDS))
 def test_fifty_launches_give_the_same_bits(case):
     instance = _set_up(case)
     assert all(x.isnan().all() for x in instance.outputs.values())

@@ -5,7 +5,6 @@ import os
 import re
 import subprocess
 import sys
-from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -66,25 +65,16 @@ def scratch_used(source: str) -> list[str]:
     return list(dict.fromkeys(uses))
 
 
-@pytest.mark.parametrize("arch", ["gfx942", "sm_90"])  # the others follow with the whole table, which takes minutes
+@pytest.mark.parametrize("arch", [chip.arch for chip in GPUS])  # the whole table takes minutes
 def test_a_kernel_lowers(arch: str) -> None:
     kernel = forward_kernel(AttentionProblem(1, 28, 4, 512, 512, 64, "bfloat16", True), device=arch)
     check(kernel, *kernel.artifacts())
 
 
-@pytest.fixture(scope="module")
-def lowerings() -> dict[ForwardKernel, Future]:
-    """All of them under way at once."""
-    with ThreadPoolExecutor(len(os.sched_getaffinity(0))) as pool:
-        yield {kernel: pool.submit(kernel.artifacts) for chip in GPUS for kernel in reachable(chip.arch)}
-        pool.shutdown(cancel_futures=True)
-
-
-@pytest.mark.slow
-@pytest.mark.timeout(1200)
+@pytest.mark.thorough
 @pytest.mark.parametrize("kernel", [kernel for chip in GPUS for kernel in reachable(chip.arch)], ids=repr)
-def test_the_whole_workload_table_lowers(kernel: ForwardKernel, lowerings: dict[ForwardKernel, Future]) -> None:
-    check(kernel, *lowerings[kernel].result())
+def test_the_whole_workload_table_lowers(kernel: ForwardKernel) -> None:
+    check(kernel, *kernel.artifacts())
 
 
 @pytest.mark.thorough
