@@ -138,7 +138,7 @@ def few_equal() -> demo.Change:
 
 def calls_changed() -> list[demo.Change]:
     """Return the changes of the public function that leave every kernel alone."""
-    problem = "    problem = _problem(q, k, v, causal)\n"
+    problem = "    problem = problem_of(q, k, v, causal)\n"
     end = "    return (out, lse) if return_lse else out\n"
     memory = "@functools.lru_cache(maxsize=4096)  # choosing a tile takes longer than everything else before a launch\n"
     return [

@@ -43,7 +43,10 @@ Finding here(Fault kind, uint64_t counter) {
   return finding;
 }
 
+void on_alarm(int number, siginfo_t *, void *context);
+
 void on_fault(int number, siginfo_t *info, void *context) {
+  if (number == SIGTRAP && info->si_code == TRAP_TRACE) return on_alarm(number, info, context);
   Finding finding = here(Fault::Signal, program_counter(context));
   if (number == SIGSEGV || number == SIGBUS) {
     if (found_out_of_bounds(info->si_addr)) end_run();
@@ -63,16 +66,28 @@ void on_fault(int number, siginfo_t *info, void *context) {
   stop(finding);
 }
 
-void on_alarm(int, siginfo_t *, void *context) {
+// Has the processor raise SIGTRAP after the next instruction, or no longer; only x86 lets a process do that to itself.
+void trace_one_step(void *context, bool on) {
+#if defined(__x86_64__)
+  constexpr greg_t trap_flag = 0x100;
+  greg_t &flags = static_cast<ucontext_t *>(context)->uc_mcontext.gregs[REG_EFL];
+  flags = on ? flags | trap_flag : flags & ~trap_flag;
+#endif
+}
+
+void on_alarm(int number, siginfo_t *, void *context) {
   const uint64_t counter = program_counter(context);
   const Launch &launch = machine.launch;
   machine.expired = true;  // the runtime may be in the middle of something; it looks when a lane next waits
+  trace_one_step(context, false);
   if (counter < launch.code_begin || counter >= launch.code_end) return;
-  // An instruction that the compiler made of two lines has neither: a few more looks, a little later, find another.
+  // An instruction that the compiler made of two lines has neither: a few more looks, a little later, find another. In a short
+  // loop every interrupt may meet the same one, so the instruction that is executed next is looked at, too.
   static Finding seen[kLooks];
   static int looks = 0;
   seen[looks++] = here(Fault::Expired, counter);
   if (looks < kLooks) {
+    trace_one_step(context, number == SIGALRM);
     const itimerval soon{{0, 1000}, {0, 1000}};
     setitimer(ITIMER_REAL, &soon, nullptr);
     return;
