@@ -33,6 +33,7 @@ _TIMEOUT = 300.0  # seconds, for a build; the slowest seen takes three
 _KEPT_SECONDS = 30 * 86_400  # what has not been used for a month is deleted
 
 _COMMON = ("-std=c++17", "-fPIC", "-g1", "-fdeclspec", "-fno-threadsafe-statics")
+_SMALL_FRAMES = ("-Wframe-larger-than=16384", "-Werror=frame-larger-than")  # half of a lane's stack (runtime/machine.h)
 # -ffp-contract=fast is what hipcc does; each half-precision operation rounds, as on the chip.
 _KERNEL = (
     *(
@@ -48,7 +49,7 @@ _KERNEL = (
     "-fno-optimize-sibling-calls",  # the place of a call is where it returns to
     *("-mllvm", "-disable-block-placement"),  # and the order of places that of the source
     "-ftrivial-auto-var-init=pattern",  # what nothing has written is a NaN, or far from 0
-    *("-Wframe-larger-than=16384", "-Werror=frame-larger-than"),  # half of a lane's stack (runtime/machine.h)
+    *_SMALL_FRAMES,
 )
 # The calls that clang's thread sanitizer makes before every access; the runtime is ours. One access stays one: nothing
 # is vectorised.
@@ -239,7 +240,8 @@ def build_runner(tools: Toolchain, to: Path, extra: Sequence[str] = ()) -> None:
     Raises:
         ToolchainMissing: it does not build.
     """
-    options = (*_COMMON, "-O3", "-march=native", "-I", str(_HEADERS[0]), *extra)
+    frames = () if extra else _SMALL_FRAMES  # the runtime runs on a lane's stack; sanitizers need more of it
+    options = (*_COMMON, *frames, "-O3", "-march=native", "-I", str(_HEADERS[0]), *extra)
     with tempfile.TemporaryDirectory(prefix="tilegate-emulator-") as folder, ThreadPoolExecutor() as pool:
         built = Path(folder, "runner")
         parts = {source: Path(folder, f"{source.stem}.o") for source in sorted(_RUNTIME.glob("*.cpp"))}

@@ -234,9 +234,10 @@ def test_all_of_it_ends_with_the_process_that_started_it(
     assert wait_until(lambda: not _running(name), 30), _running(name)
 
 
-def test_the_processes_end_with_the_one_that_watches_them(tmp_path: Path) -> None:
+def test_the_processes_end_with_the_one_that_watches_them(cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     from concurrent.futures import ThreadPoolExecutor
 
+    monkeypatch.setenv("XDG_CACHE_HOME", str(cache))
     body = "  for (volatile int i = 0; i < 1;) { }\n  out[t] = 1;"
     program = emulator.compile_kernel(source(body), "small", arch="gfx942", shared_bytes=1024, traced=False)
     name = str(program.runner)

@@ -45,7 +45,7 @@ uint32_t lds_cycles(const Access *const *lanes, uint64_t mask, uint32_t &ideal, 
     const uint64_t members = mask & (by.groups[group % by.count] << (group / by.count * 32));
     if (members == 0) continue;
     ++ideal;
-    uint64_t words[kMostBanks][kWave];
+    static uint64_t words[kMostBanks][kWave];  // a lane's stack, on which this runs, is too small for it
     uint8_t count[kMostBanks] = {};
     uint32_t fullest = 1;
     for (uint64_t rest = members; rest; rest &= rest - 1) {

@@ -35,7 +35,7 @@ struct Process {
 
 // What is there to be read, without waiting for more.
 void read_report(Process &process) {
-  char part[1 << 16];
+  static char part[1 << 16];
   ssize_t got;
   while ((got = read(process.pipe, part, sizeof part)) > 0) {
     process.report.append(part, static_cast<size_t>(got));
